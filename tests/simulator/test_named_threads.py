@@ -111,7 +111,7 @@ def test_a_process_of_many_names_is_one_change(way: Replay) -> None:
     assert nice == {"main": 5, "GC 0": 5, "helper": 0, "web": 0, "kworker/0:1": 0}
 
 
-def test_threads_that_are_not_replayed_are_no_part_of_a_change(host: Trace) -> None:
+def test_threads_that_are_not_replayed_are_not_changed(host: Trace) -> None:
     some = replay(host, where=pl.col("comm") == "web")
     with pytest.raises(UsageError, match="no thread of 'process:java' is replayed"):
         change(some, set_nice={"process:java": 5})
@@ -123,7 +123,7 @@ def part(frame: pl.DataFrame, *names: str) -> float:
     return rows["cpu_time"].sum() / (2000 * MS)
 
 
-def test_a_weight_of_a_process_is_that_of_a_group_of_its_own(host: Trace) -> None:
+def test_weight_of_a_process_is_that_of_its_new_group(host: Trace) -> None:
     """The unit has a third of the CPU, and its helper the share of one thread in that."""
     frame = ss.whatif(host, set_weight={"process:java": 300}, replays=1)
     assert part(frame, "main", "GC 0") == pytest.approx(3 / 4 / 3, abs=0.01)

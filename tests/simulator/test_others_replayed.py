@@ -51,14 +51,14 @@ def test_captures_of_one_workload_are_replayed_in_one_way(recorded: Trace) -> No
     assert len({way.workload.info["others"] for way in ways}) == 1
 
 
-def test_kernel_threads_of_a_cpu_go_with_it_also_where_nobody_asked_about_them() -> None:
+def test_unselected_per_cpu_kernel_threads_leave_with_their_cpu() -> None:
     trace = ss.open(FIXTURES / "linux-ftrace-starved.capture")
     asked = pl.col("comm").is_in(["greedy", "patient"])
     frame = ss.whatif(trace, cpus=1, replays=1, where=asked, others="replay")
     assert set(frame["comm"]) == {"greedy", "patient"}
 
 
-def test_what_is_kept_has_only_the_threads_that_were_asked_for(recorded: Trace) -> None:
+def test_kept_replay_has_only_the_selected_threads(recorded: Trace) -> None:
     way = nearest_way(recorded, MINE, ("occupy", "compete"))
     assert "other" not in way.workload.threads["name"].to_list()
     assert replay(recorded).workload.threads.height == 3
