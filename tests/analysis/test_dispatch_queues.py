@@ -111,7 +111,7 @@ def test_a_preempted_thread_is_queued_before_its_wait_begins() -> None:
 
 
 def test_a_queue_of_an_earlier_wait_is_not_that_of_the_next() -> None:
-    """After a lost step a thread that runs is in no queue."""
+    """A step that was lost in between leaves nothing behind: a running thread is in no queue."""
     found = ss.dispatch_queues(
         trace(
             [(100, 1, "insert", "user", 7), (520, 1, "insert", "local", 0)],

@@ -15,7 +15,7 @@ def test_nothing_is_missing_from_a_whole_recording() -> None:
 
 
 def test_a_loss_is_missing_events_and_unknown_time() -> None:
-    """60 to 80, up to its next event, is unknown; the number of lost events is not counted."""
+    """Unknown are 60 to 80, where the thread has its next event; the loss is not counted."""
     trace = played(
         """
         0 cpu0: idle -> a

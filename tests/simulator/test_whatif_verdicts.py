@@ -17,7 +17,7 @@ from schedscope.simulator.whatif import AsItWas, Asked, Other, combine
 from schedscope.simulator.whatif_ranges import CROSS, of_change
 from schedscope.simulator.whatif_verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
 
-FIXTURES = Path(__file__).parents[2] / "fixtures" / "lab"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000
 USUAL = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 500, "waiting": 500 * MS}
 USUAL |= {"wait_mean": MS, "wait_p50": MS, "wait_p10": MS // 20, "wait_p90": 3 * MS}
@@ -94,7 +94,7 @@ def test_several_captures_under_another_policy_are_wider_by_what_models_are_off(
         assert other[f"{key}_low"] < same[f"{key}_low"], key
 
 
-def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
+def test_unknown_of_one_of_several_captures_is_a_part_of_their_range() -> None:
     """Its other extraction waits as long: no more is open than without it."""
     run = {"web": USUAL}
     plain = Asked(AsItWas({"web": 1}, run, [run], MS, spreads={"web": {"outside": 0.5}}), [run])
@@ -109,27 +109,30 @@ def test_what_one_of_several_captures_leaves_open_is_a_part_of_them() -> None:
     )
 
 
-def test_one_periodic_thread_under_another_kernel_is_no_good_answer(tmp_path: Path) -> None:
-    """It waits 42 times under CFS, mostly not at all; under EEVDF it waited six times as long."""
-    for kernel in ("6.1", "6.12"):
-        with tarfile.open(FIXTURES / f"amd64-{kernel}-sleepers.tar.xz") as archive:
-            unpack(archive, tmp_path / kernel)
-    before, after = (ss.open(tmp_path / k / "lab.capture") for k in ("6.1", "6.12"))
+def test_single_periodic_thread_under_another_kernel_is_doubtful(tmp_path: Path) -> None:
+    """Under CFS it waits 14.7 ms in all, and its replay is right; under EEVDF 82 to 125 ms."""
+    with tarfile.open(FIXTURES / "cfs-and-eevdf.tar.xz") as archive:
+        unpack(archive, tmp_path)
+    before = ss.open(tmp_path / "linux-6.1-sleepers-1.capture")
     mine = pl.col("comm") == "sleeper0"
     frame = ss.whatif(before, policy="eevdf-6.12", where=mine)
     row = frame.filter(configuration="changed").row(0, named=True)
-    real = ss.latency(after, where=mine).row(0, named=True)
-    assert row["model"] == FAMILY
-    assert "good" not in {row[f"{key}_verdict"] for key in ("waiting", "wait_p50", "wait_p99")}
-    assert row["waiting_low"] <= real["total"] <= row["waiting_high"]
-    assert row["wait_p99_low"] <= real["p99"] <= row["wait_p99_high"]
+    assert (row["model"], row["verdict"]) == (FAMILY, "doubtful")
+    assert row["replay_error"] < 1.01
+    assert row["waiting"] < 20 * MS
+    for i in (1, 2, 3):
+        after = ss.open(tmp_path / f"linux-6.12-sleepers-{i}.capture")
+        real = ss.latency(after, where=mine).row(0, named=True)
+        assert row["waiting"] < real["total"] / 4
+        assert row["waiting_low"] <= real["total"] <= row["waiting_high"]
+        assert row["wait_p99_low"] <= real["p99"] <= row["wait_p99_high"]
     said = ss.whatif_notes(before, frame)
     assert any("nothing of another one" in note for note in said)
     assert any("of fewer than 100 waits the 99th percentile" in note for note in said)
 
 
 @pytest.mark.parametrize("by_name", [False, True])
-def test_a_signal_that_nobody_can_meet_is_sent(*, by_name: bool) -> None:
+def test_signal_without_a_possible_receiver_is_sent(*, by_name: bool) -> None:
     """The reader waits for anyone: there is no wait for this sender by name that it could meet."""
     b = ss.workload.Builder()
     first, second = b.thread("first"), b.thread("second")
