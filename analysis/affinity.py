@@ -111,7 +111,7 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
     caches = per_llc.group_by(groups).agg(
         effective_llcs=pl.when(~pl.col("llc").is_null().any()).then(_effective())
     )
-    # A mask is the thread's: each counts once, however many CPUs it used.
+    # Masks belong to threads: count each thread once, however many CPUs it used.
     of_thread = spent.group_by(list(dict.fromkeys([*groups, "utid"]))).agg(
         pl.col("mask").first(),
         pl.col("running").sum(),
@@ -127,7 +127,7 @@ def affinity(trace: Trace, by: By = "comm", *, where: pl.Expr | None = None) -> 
         outside_runs=pl.col("outside_runs").sum().cast(pl.UInt32),
     )
     blind = pl.col("unknown") == pl.col("threads")
-    # Groups that ran for no time at all have returns, but no residency.
+    # Groups whose runs have no length have returns, but no residency.
     returns = _returns(trace, keys, where)
     frame = (
         masks.join(spread, on=groups, nulls_equal=True)
@@ -178,7 +178,7 @@ def _cpu_texts(per_cpu: pl.DataFrame, groups: list[str]) -> pl.DataFrame:
 
 
 def _returns(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
-    """Of each group the runs whose thread is known to have run before, and where."""
+    """The runs of each group whose thread is known to have run before, and where."""
     runs = once(_runs, trace) if where is None else _runs(trace, where)
     runs = with_threads(trace, runs, keys)
     if not keys:

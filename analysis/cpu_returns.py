@@ -93,8 +93,7 @@ def _sums(
 ) -> pl.DataFrame:
     """By `row`, the number of bounds that a time has reached, what is counted and the median wait.
 
-    The row after the last has what is known of no time. `whole`: with all of the ledger held,
-    whatever its order.
+    The row after the last is for unknown times. `whole`: holds all of the ledger, in any order.
     """
     columns = ("utid", "cause", "ts_ready", "ts_run", "prev_cpu", "cpu", "wait")
     used = where.meta.root_names() if where is not None else ()

@@ -160,7 +160,7 @@ def _path(
             states = trace.part("states", since, until).filter(
                 pl.col("ts") < until, last > begin, last >= since
             )
-            # Of waits that end before, none begins in it.
+            # Waits that end before the part cannot begin in it.
             waits = trace.part("waits", since, until).filter(
                 (pl.col("ts_ready") <= until) & (pl.col("ts_run").fill_null(until) >= since)
             )

@@ -30,7 +30,7 @@ _OURS = "schedscope"
 
 @dataclass(frozen=True)
 class Definition:
-    """One tool's rule, in words. The native engine knows it by the name."""
+    """One tool's rule, in words. The native engine implements it under the same name."""
 
     name: str
     counts: str
@@ -108,10 +108,10 @@ def definition_of(name: str) -> Definition:
 def as_defined(trace: Trace, name: str) -> Trace:
     """The same trace with `waits` as the tool `name` would count them.
 
-    Every analysis of waits then answers in that tool's terms. Each wait has `utid`, `ts_ready`
-    (when the tool's clock starts), `ts_run`, `wait`, `cpu` and `prio`; `cause` and `censored` are
-    `unknown` and `none`, as the tool does not record them. For `perfetto`, `wait` may be the
-    length of an older wait.
+    Every analysis of waits then uses that tool's rule. Each wait has `utid`, `ts_ready` (when the
+    tool's clock starts), `ts_run`, `wait`, `cpu` and `prio`; `cause` and `censored` are `unknown`
+    and `none`, as the tool does not record them. For `perfetto`, `wait` may be the length of an
+    older wait.
 
     Raises `UsageError` for an unknown name, `MissingEventsError` if the trace lacks the events that
     the tool reads.
@@ -204,7 +204,7 @@ def definitions(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFrame:
 def trace_with(trace: Trace, waits: pl.LazyFrame) -> Trace:
     """The trace with another ledger; only what the ledger's analyses read.
 
-    The switches are in it, too: without any wait the trace would seem not to have recorded them.
+    It includes the switches: without waits the trace would otherwise look as if it had none.
     """
     from schedscope.store.trace import Trace as TraceClass
 

@@ -1,4 +1,4 @@
-"""Through which dispatch queues of sched_ext did waits go, and for how long?
+"""Which dispatch queues of sched_ext did waits pass through, and for how long?
 
 Each wait for a CPU is cut into the time in each queue, and that in none: before the BPF
 scheduler put the thread into one, and after it was picked. The parts add up to the wait.
@@ -142,8 +142,8 @@ def _in_doubt(trace: Trace, ledger: pl.DataFrame) -> pl.Series:
 def _cut(trace: Trace, ledger: pl.DataFrame) -> pl.DataFrame:
     """Waits cut at each step of their thread into a queue or out of one.
 
-    What a thread is in is told by its last step; none since it ran last means no queue. What it is
-    in before its first step of the trace is the queue that this takes it from.
+    A thread's queue follows from its last step; without one since its last run it is in no queue.
+    Before its first step in the trace it is in the queue that this step takes it from.
     """
     steps = trace.dispatch_queues.select(
         "ts", "utid", name=name_of_queue(), put=pl.col("step") == "insert"
@@ -157,7 +157,7 @@ def _cut(trace: Trace, ledger: pl.DataFrame) -> pl.DataFrame:
     begins = ledger.select(
         "utid", ts="ts_ready", queue=pl.lit(None, pl.String), wait=pl.col("number").cast(pl.Int64)
     )
-    # It runs, or nothing more is known of it; after waits that are not asked for, too.
+    # It runs, or nothing more is known of it; this includes waits outside the selection.
     nowhere = {"queue": pl.lit(""), "wait": pl.lit(-1, pl.Int64)}
     ends = ledger.select("utid", ts="end", **nowhere)
     runs = trace.waits.select("utid", ts="ts_run", **nowhere).drop_nulls("ts").collect()

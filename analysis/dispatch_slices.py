@@ -26,8 +26,8 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     * `n`: runs that were seen from start to end, of threads that came from a dispatch queue;
     * `given`, `ran`: sum of the slices with which they were put into their last queue, and how
       long they ran (ns); runs whose slice is longer than any watchdog's limit are in neither;
-    * `ran_frac`: `ran` as a share of `given`; above 1 where the kernel let a thread that nobody
-      wanted to replace run on;
+    * `ran_frac`: `ran` as a share of `given`; above 1 where the kernel let a thread without
+      competitors run on;
     * `n_whole`: runs as long as their slice;
     * `wait_max`: longest wait for a CPU, unfinished ones as far as they were observed (ns);
     * `limit`: how long the scheduler's watchdog lets a thread wait (ns), null where not recorded;
@@ -80,7 +80,7 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
         .group_by(keys or pl.lit(0).alias(""))
         .agg(wait_max=pl.col("wait").max())
     )
-    # The lowest, if another scheduler was loaded meanwhile.
+    # The lowest limit, if another scheduler was loaded meanwhile.
     told = steps.filter(pl.col("limit") > 0).select(pl.col("limit").min())
     both = turns.join(longest, on=keys or "", how="left", nulls_equal=True).with_columns(
         limit=pl.lit(told.collect().item(), pl.Int64)

@@ -91,7 +91,7 @@ def fairness(
 
     `per="cpu"`: threads on one CPU and its queue compete; `per="machine"`: all threads of a class
     compete, and none is due more than one CPU. The default follows the trace's queues. `where`
-    selects rows by columns of `threads`; whom they competed with stays the same.
+    selects rows by columns of `threads`; their competitors stay the same.
 
     Definition: docs/definitions/fairness.md. Raises `UsageError` for another `by` or `per`.
 
@@ -210,7 +210,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":
-        # The queue of all is that of each.
+        # The shared queue is every thread's queue.
         sums = sums.with_columns(
             waiting=pl.col("waiting") + pl.col("unplaced"), unplaced=pl.lit(0, pl.Int64)
         )
@@ -247,7 +247,7 @@ def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl
     own = pl.col("unknown")
     contested = pl.min_horizontal(pl.col("contested").fill_null(0), competed)
     if how == "machine":
-        # Whatever an unseen CPU served was for all.
+        # What a CPU with unknown time served may have gone to any thread.
         served = pl.min_horizontal(competed, pl.lit(hidden))
         more = own * trace.ncpu + hidden
     else:
@@ -294,12 +294,12 @@ def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
     return (
         frame.with_columns(
             share_due=pl.col("due") / pl.when(high > 0).then(high),
-            # Whatever is due to one of them was served.
+            # Service due to any of them is part of what was served.
             share_due_high=pl.when(high > 0).then(
                 due_high / pl.max_horizontal(pl.col("served"), due_high)
             ),
             share_received=pl.col("running") / pl.when(high > 0).then(high),
-            # Unknown time in which it ran was service to it and to its competitors.
+            # If it ran in its unknown time, that was service to it and to its competitors.
             share_received_high=pl.col("running_high")
             / pl.when(pl.col("served") + unseen > 0).then(pl.col("served") + unseen),
             ratio=pl.col("running") / pl.when(due_high > 0).then(due_high),

@@ -1,4 +1,4 @@
-"""What is missing from a trace, or cannot be told from it?"""
+"""What is missing from a trace, or cannot be derived from it?"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Gap:
 
 
 def gaps(trace: Trace) -> list[Gap]:
-    """Everything that the trace lacks or cannot tell; empty if nothing is missing."""
+    """Everything that the trace lacks or cannot show; empty if nothing is missing."""
     return list(once(_gaps, trace))
 
 
@@ -99,7 +99,7 @@ def _offline(gone: pl.DataFrame, whole: int) -> Iterator[Gap]:
 
 def _losses(trace: Trace, *, broken: int) -> Iterator[Gap]:
     """Losses by reason; `broken` chains are due to CPUs that were taken down."""
-    # Counts from files may be as large as they like: their sum must not wrap.
+    # Counts from files may be arbitrarily large: their sum must not wrap.
     counts = pl.col("count").cast(pl.Float64).sum()
     rows = pl.when(IS_BREAK).then(BROKEN_CHAINS).otherwise(1)
     told = trace.losses.filter(~is_short_edge(trace))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from schedscope._native import StoredTable
     from schedscope.store.trace import Trace
 
-# Classes that the rules are not for: those threads' priority is fixed.
+# Classes to which the rules do not apply: those threads have a fixed priority.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
 _SCORED, _WANTED = 1, 2
 _COLUMNS = (
@@ -142,12 +142,12 @@ def interactivity(
 
 
 def _by_kernel(trace: Trace, frame: pl.DataFrame) -> pl.DataFrame:
-    """`frame` with what FreeBSD's kernel itself said of threads (inter.d) in place of estimates."""
+    """`frame` with FreeBSD's own scores of threads (inter.d) in place of estimates."""
     rows = trace.info.get("kernel_scores")
     if not rows:
         return frame.with_columns(by_kernel=False)
     own = trace.threads.select("utid", pl.col("tid").cast(pl.Int64)).collect()
-    # A tid that was given to several threads says nothing of one of them.
+    # A tid that several threads had cannot be assigned to one of them.
     own = own.filter(pl.col("tid").is_unique())
     told = own.join(pl.DataFrame(rows, infer_schema_length=None), on="tid").drop("tid")
     schema = frame.schema
@@ -187,7 +187,7 @@ def interactivity_series(
     _, points = _reconstructed(trace, scheduler, set, where, tick_phase, series=True)
     threads = trace.threads.select("utid", "tid", "comm").collect()
     return (
-        # Of the scores of one instant only the last ever held; an end comes after it.
+        # Of several scores at one instant only the last one held; an end comes after it.
         points.group_by("utid", "ts", pl.col("score").is_null().alias("ends"), maintain_order=True)
         .last()
         .join(threads, on="utid", how="left", maintain_order="left")
@@ -269,11 +269,11 @@ def _states(trace: Trace, *, wakers: bool) -> StoredTable | pl.DataFrame:
 
 
 def _threads(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
-    """Who each thread is: its parent, its nice value, and whether it is asked about."""
+    """Each thread's parent and nice value, and whether it is selected."""
     tids = {row["tid"]: row["nice"] for row in trace.info.get("nice") or []}
     nice = pl.col("tid").cast(pl.Int64).replace_strict(tids, default=0) if tids else pl.lit(0)
     if trace.info.get("os") == "Linux":
-        # Linux shows the nice value in the priority; FreeBSD's says too many things at once.
+        # On Linux the priority gives the nice value; on FreeBSD it depends on more than that.
         prio = pl.col("prio").cast(pl.Int64)
         nice = pl.when(prio.is_between(100, 139)).then(prio - 120).otherwise(0)
     fixed = pl.col("sched_class").cast(pl.String).is_in(_FIXED).fill_null(False)

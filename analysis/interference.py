@@ -150,10 +150,10 @@ def _threads(trace: Trace, by: By, where: pl.Expr | None) -> pl.DataFrame:
 
 
 def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
-    """Those of `asked` who are the `victims` that waited longest.
+    """The `victims` of `asked` that waited longest.
 
-    To charge all of them and show a few takes a row for each pair of threads: of half a million
-    threads, more than any memory.
+    Charging all of them to show a few would take a row for each pair of threads: with half a
+    million threads, more than fits into memory.
     """
     on = [name for name in ("utid", "cpu") if name in asked.columns]
     times = (
@@ -162,7 +162,7 @@ def _longest(trace: Trace, asked: pl.DataFrame, victims: int) -> pl.DataFrame:
         .agg(wait=inside_window(trace).sum())
         .collect()
     )
-    # Who may have waited has a row, too.
+    # Threads that may have waited have a row, too.
     doubt = unknown_of(trace, asked, "victim").filter(pl.col("unknown") > 0)["victim"]
     chosen = (
         asked.join(times, on=on, how="left", nulls_equal=True)
@@ -241,7 +241,7 @@ def _bounded(
     return found.with_columns(slack=slack).with_columns(
         time_high=pl.col("time") + pl.col("slack"),
         wait_high=pl.col("wait") + doubted,
-        # As much of the doubt as there is within the known waiting adds nothing to that.
+        # Doubt that lies within the known waiting adds nothing to it.
         share_high=(pl.col("time") + pl.col("slack"))
         / (pl.col("wait") + pl.max_horizontal(pl.col("slack") - inside, 0)),
     )
@@ -251,7 +251,7 @@ _LONG = 1 << 62
 
 
 def _may_have_run(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """Of each group, for how long at most its threads ran, `most` (ns)."""
+    """For each group, how long its threads ran at most, `most` (ns)."""
     times = (
         trace.states.filter(pl.col("state").is_in(["running", "unknown"]))
         .group_by(pl.col("utid").cast(pl.UInt32))

@@ -100,8 +100,8 @@ def isolation_leaks(
 def isolated_cpus(trace: Trace) -> list[int] | None:
     """The CPUs that the capture says were isolated; None if it does not say.
 
-    From what Linux tells in /sys/devices/system/cpu/isolated (`isolcpus=`, and isolated cpusets of
-    newer kernels) and nohz_full there, and from the command line where that was recorded.
+    From /sys/devices/system/cpu/isolated (`isolcpus=`, and isolated cpusets of newer kernels) and
+    nohz_full there, and from the command line where that was recorded.
     """
     known = trace.metadata("scheduler", "tunables")
     if not isinstance(known, dict):

@@ -70,7 +70,7 @@ def lag(
     if step is not None and step <= 0:
         raise UsageError(f"every={every!r}", "a duration longer than 0 ns", "as in 10ms")
     begin, end = trace.window
-    # Of one thread, before any is read: a nanosecond in an hour would take all memory.
+    # Checked for one thread before any is read: 1 ns steps over an hour would take all memory.
     _refuse_too_many(every, 0 if step is None else (end - begin) // step)
     read, how = competitors(trace, Levels(trace), per)
     chosen = [where is None] * read.threads

@@ -117,7 +117,7 @@ def latency(
 
 
 class _Tally:
-    """What one pass over the ledger adds up, per group."""
+    """Per-group results of one pass over the ledger."""
 
     _SUMS = ("n", "n_censored", "n_excluded", "rows", "again", "total", "slack", "measured")
 
@@ -127,7 +127,7 @@ class _Tally:
             name: pl.Series(dtype=pl.Int64) for name in ("max", "high", "open", "max_censored")
         }
         self.ts_max = pl.Series(dtype=pl.Int64)
-        # Lower and upper bounds of all rows; and of those that are no rest of another.
+        # Lower and upper bounds of all rows; and of those that cannot be the rest of another wait.
         self.low, self.high = GroupCounts(), GroupCounts()
         self.low_once, self.high_once = GroupCounts(), GroupCounts()
         self.any_bounds = self.any_again = False
@@ -202,7 +202,7 @@ def _add(to: pl.Series, group: pl.Series, numbers: pl.Series) -> None:
 
 
 def _keep_longest(tally: _Tally, rows: pl.DataFrame, found: pl.DataFrame) -> None:
-    """The longest wait of each group, and the earliest begin of one of that length."""
+    """The longest wait of each group, and the earliest start of one of that length."""
     group = found["group"]
     longest = tally.longest["max"]
     beaten = found.filter(found["max"] > longest.gather(group))
@@ -222,7 +222,7 @@ def _keep_longest(tally: _Tally, rows: pl.DataFrame, found: pl.DataFrame) -> Non
 def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
     sums, longest = tally.sums, tally.longest
     none = sums["rows"] == 0
-    # The longest that may be is one that was not over when the window ended.
+    # The longest possible wait is one that was not over when the window ended.
     unbounded = none | (longest["open"] >= longest["high"])
     return pl.DataFrame(
         {
@@ -230,7 +230,7 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
             "total": sums["total"],
             "total_high": sums["total"] + sums["slack"],
             "mean": sums["total"] / sums["rows"].set(none, None),
-            # How many waits there were at least; with one that was not over, nothing bounds it.
+            # How many waits there were at least; a wait that was not over makes the sum unbounded.
             "mean_high": (sums["rows"] - sums["again"])
             .set(longest["open"] >= 0, None)
             .cast(pl.Float64),
@@ -283,10 +283,11 @@ def _extreme(choose: object, one: list[pl.Series], other: list[pl.Series]) -> li
 def _with_possible_total(
     trace: Trace, result: pl.DataFrame, names: list[str], where: pl.Expr | None, *, by_time: bool
 ) -> pl.DataFrame:
-    """What depends on how long the threads may have waited: `total_high`, `mean_high`, `coverage`.
+    """The columns that depend on how long the threads may have waited: `total_high`, `mean_high`,
+    `coverage`.
 
-    That is for as long as it is unknown what they did. Of a group that is not one of threads, the
-    unknown time in which the ledger has no wait may belong to any.
+    That is for as long as it is unknown what they did. Where groups are not of threads, unknown
+    time without a wait in the ledger may belong to any group.
     """
     if "definition" not in trace.info:
         of_threads = {"utid", *THREAD_COLUMNS}

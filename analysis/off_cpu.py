@@ -94,8 +94,8 @@ def off_cpu(
       longest (ns; null without such a time);
     * `lock`: the lock for which threads slept longest in these sleeps (`futex ADDRESS (pid)`, or a
       lock of the kernel); `lock_time`: how long (ns); `released_by`: who released it at the end of
-      most of that time, `timeout` or `signal` if nobody did, `unknown` if none of these is proved.
-      All three are null without recorded locks, or calls with their arguments;
+      most of that time, `timeout` or `signal` if no thread did, `unknown` if none of these is
+      proved. All three are null without recorded locks, or calls with their arguments;
     * `n_censored`: those still open when last observed; `n_excluded`: those whose start was not
       recorded.
 
@@ -176,7 +176,7 @@ _REASON: dict[str, pl.DataType | type[pl.DataType]] = {
 def _times(trace: Trace, states: pl.LazyFrame) -> pl.LazyFrame:
     """The intervals off the CPU among `states`."""
     begin, _ = trace.window
-    # Cut at the start, a sleep has lost its reason together with its length.
+    # A sleep cut at its start has lost its reason as well as its length.
     cut = pl.col("ts") == begin if begin > trace.origin else pl.lit(value=False)
     return (
         states.filter(pl.col("state").is_in(OFF) & (pl.col("utid") >= trace.ncpu))
@@ -249,7 +249,7 @@ def _coded(times: pl.DataFrame, code: npt.NDArray[np.int64]) -> Times:
 
 
 def _explained(trace: Trace, told: bool) -> pl.LazyFrame:
-    """All times with what is known of their reasons, held at once."""
+    """All times off the CPU with their known reasons, held at once."""
     kind = pl.col("kind").cast(SLEEP_KIND)
     reasons = trace.sleeps.select("utid", "ts", kind, pl.col("reason").replace("", None))
     times = _times(trace, trace.states)
@@ -268,7 +268,9 @@ def _locks_recorded(trace: Trace) -> bool:
 
 
 def _most(times: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """The lock of most time of each of `keys`, and who released it at the end of most of that."""
+    """For each of `keys` the lock with most time, and which thread most often released it, by
+    time.
+    """
     times = times.filter(~pl.col("censored")).with_columns(
         pl.col("released_by").fill_null("unknown")
     )

@@ -79,7 +79,7 @@ def _threads(number: float) -> str:
     return f"{number:.3g}"
 
 
-# A fifth more, three times over, is 1.7 times as much.
+# A factor of 1.2; three of these multiply to 1.7.
 _RATIO = float(np.log(1.2))
 MEASURES = (
     Measure("wait_p99", "99th percentile of the waits", lambda ns: duration(int(ns)), 1e5, _RATIO),
@@ -288,7 +288,7 @@ def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
 
 
 def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
-    """Of waits by the part in which they began: how many, and the 99th percentile."""
+    """Statistics of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
     counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 
@@ -338,7 +338,7 @@ class _Usual:
 
 
 def _judged(parts: pl.DataFrame, step: int, ncpu: int) -> list[_Usual]:
-    """Of each measure that enough parts have, what is usual."""
+    """The usual values of each measure that enough parts have."""
     whole = (pl.col("dur") >= step / 2) & (
         pl.col("unknown") <= (1 - _KNOWN) * pl.col("dur") * max(ncpu, 1)
     )
@@ -361,7 +361,7 @@ def _judged(parts: pl.DataFrame, step: int, ncpu: int) -> list[_Usual]:
 
 
 def _quartiles(values: npt.NDArray[np.float64]) -> tuple[float, float, float]:
-    # Values that occurred, so that what is said is true of a part.
+    # Values that occurred, so that the sentence is true of a part.
     ordered = np.sort(values)
     low, middle, high = (float(at_share(ordered, share)) for share in (0.25, 0.5, 0.75))
     return low, middle, high

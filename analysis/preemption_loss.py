@@ -1,4 +1,4 @@
-"""Whose time was lost to preemption, and to whom?
+"""Which threads lost time to preemption, and which gained it?
 
 A thread that is made to leave its CPU loses the time until it runs again. There is one
 line per pair of scheduling classes: the class that lost the time, and the class of the
@@ -96,7 +96,8 @@ def preemption_loss(trace: Trace, *, where: pl.Expr | None = None) -> pl.DataFra
 
 
 def _followed(trace: Trace) -> Iterator[pl.DataFrame]:
-    """The waits of preempted threads, some at a time, each with who came onto the CPU (`heir`).
+    """The waits of preempted threads, some at a time, each with the thread that came onto the CPU
+    (`heir`).
 
     Both tables are read side by side, and of the switches only those are held that may still belong
     to a wait: a thread's last one, and what came later.
@@ -118,7 +119,9 @@ def _followed(trace: Trace) -> Iterator[pl.DataFrame]:
 
 
 def _outs(trace: Trace, rows: pl.LazyFrame) -> tuple[pl.DataFrame, int | None]:
-    """Who left a CPU and wanted to stay, when, and who came; and up to when these rows reach."""
+    """Which thread left a CPU involuntarily, when, and which came; and up to when these rows
+    reach.
+    """
     frame = rows.select("ts", "prev_utid", "next_utid", "prev_state", "preempted").collect()
     return frame.filter(
         pl.col("prev_state") == "runnable", pl.col("prev_utid") >= trace.ncpu

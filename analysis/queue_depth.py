@@ -186,12 +186,12 @@ def queue_depth_summary(
     frame = pl.DataFrame(rows, schema=schema)
     counts = _counts(trace, by)
     how: Literal["left", "full"] = "left" if by == "all" else "full"
-    # A wait that ended where it began has a row here and no interval: a full
-    # join keeps it even if its CPU is known from nowhere else.
+    # A wait that ended where it began has a row here and no interval: a full join keeps it even if
+    # its CPU appears nowhere else.
     joined = frame.join(counts, on="cpu", how=how, coalesce=True, nulls_equal=True)
     zero = ["observed", "overload", "overload_high", "waiting", "waiting_unknown"]
     zero += ["n", "n_censored", "n_excluded"]
-    # Waits on a queue that is not known are on no CPU, which would have time.
+    # Waits on an unknown queue are on no CPU, so there is no time to weight them by.
     none_seen = pl.when(pl.col("cpu").is_null() & (by == "cpu")).then(0).otherwise(trace.duration)
     return joined.with_columns(
         pl.col(zero).fill_null(0), pl.col("unknown").fill_null(none_seen)
@@ -332,7 +332,8 @@ def _summary(
         row["overload_frac_high"] = row["overload_high"] / time
         for share in shares:
             name = column_name(share)
-            # Of the nanoseconds, each with its depth; those in doubt may have any higher one.
+            # Quantiles over nanoseconds, each with its depth; doubtful ones may have any higher
+            # depth.
             at = rank(time, share)
             row[name] = levels["level"][int((until <= at).sum())]
             beyond = at + doubt.time
@@ -343,7 +344,7 @@ def _summary(
 
 
 def _counts(trace: Trace, by: str) -> pl.DataFrame:
-    """What the ledger knows of the waits that were last on each queue."""
+    """The ledger's counts of waits that were last on each queue."""
     queue = pl.coalesce("queue_cpu", "cpu").cast(pl.UInt16)
     counts = [
         ledger.group_by((pl.lit(None, dtype=pl.UInt16) if by == "all" else queue).alias("cpu"))
@@ -355,7 +356,7 @@ def _counts(trace: Trace, by: str) -> pl.DataFrame:
 
 
 def _agreement(reports: pl.DataFrame, steps: pl.DataFrame, tolerance: int) -> dict[str, Any]:
-    """Each report against our depth at its time, and around it."""
+    """Each report compared with our depth at its time, and around it."""
     ours = steps.select("ts", "depth", until=pl.col("ts") + pl.col("dur"))
     both = reports.select("ts", "load").join_asof(ours, on="ts")
     # The last step ends with the window; before the first there is none.

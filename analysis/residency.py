@@ -63,7 +63,7 @@ def residency(
     keys = keys_of(by, GROUPS)
     known = places(trace, over)  # refuses another `over`
     spent = with_threads(trace, time_spent(trace, where), keys)
-    # A CPU that the trace lists nowhere is still a CPU.
+    # Keep a CPU that the trace's `cpus` table does not list.
     place = pl.col("cpu") if over == "cpu" else place_of(known, "cpu")
     total = pl.col("running").sum()
     whole = total.over(keys) if keys else total

@@ -132,7 +132,7 @@ def _check(where: pl.Expr | None) -> None:
 def _grouped(
     trace: Trace, keys: list[str], where: pl.Expr | None, shares: list[Fraction]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Sums and quantiles of each `group` of threads, and what `keys` of threads a group has.
+    """Sums and quantiles of each `group` of threads, with the `keys` of threads that a group has.
 
     With `cpu` and `end` where `keys` names them.
     """
@@ -143,7 +143,7 @@ def _grouped(
     states = None
     known_threads = threads_with(trace, known).select("utid", *known)
     if where is not None and names & {"cpu", "end"}:
-        # The threads of runs, and only then the runs of threads.
+        # First find the threads that ran, then read their runs.
         runs = trace.states.join(known_threads, on="utid", how="left")
         states = runs.filter(where)
     # One more stands for threads that the table of threads does not have.
@@ -186,14 +186,14 @@ def _grouped(
 
 
 def _sure(trace: Trace) -> int:
-    """An instant; each run that begins later is known to have begun with a switch-in.
+    """The instant from which every run is known to have started with a switch-in.
 
-    A run without one was found going on.
+    A run without one was already going on.
     """
     contradictions = (trace.info.get("reconstruction") or {}).get("contradictions")
     if contradictions == 0 and trace.losses.select(pl.len()).collect().item() == 0:
-        # With an unbroken chain only the first run of each CPU can have been found:
-        # the others need not be looked up.
+        # With an unbroken chain only the first run of each CPU can have been going on already: the
+        # others need no lookup.
         first = trace.switches.group_by("cpu").agg(first=pl.col("ts").min()).collect()["first"]
         return int(first.max() if len(first) else trace.window[1])  # type: ignore[arg-type]
     return (1 << 63) - 1

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TURN = pl.Enum(["joined", "began", "stopped", "left", "moved", "end"])
 """What happened to a thread when its lag is recorded; see `virtual_lag_series`."""
 
-# Not of the class that shares by weight.
+# Threads outside the class that shares by weight.
 _FIXED = ("stop", "deadline", "realtime", "idle", "interrupt")
 
 
@@ -83,9 +83,9 @@ def virtual_lag(
     Before another thread that comes or goes shifts the average, it is also compared with `lag_max`
     if the thread waits, and with `lag_min` if it runs.
 
-    `where` selects threads by the columns of `threads`; whom they competed with stays the same.
-    `set` gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at
-    which the kernel's clock ticked. `weight_notes` says where the weights come from.
+    `where` selects threads by the columns of `threads`; their competitors stay the same. `set`
+    gives values to the policy's tunables as in `simulate`; `tick_phase` is an instant at which the
+    kernel's clock ticked. `weight_notes` says where the weights come from.
 
     Definition: docs/definitions/virtual-lag.md. Raises `UsageError` for another scheduler
     or a tunable it does not have, `FormatError` for states that contradict themselves.
@@ -187,7 +187,7 @@ def _sentence(row: Mapping[str, Any], origin: int) -> str:
     else:
         parts = [f"for {name}, {who} is never behind"]
     early = row["picks"] - row["picks_eligible"]
-    # CFS has no such rule: it picks who has the least virtual time, and its buddies.
+    # CFS has no such rule: it picks the thread with the least virtual time, or a buddy.
     known = rules("keeps_virtual_time").get(str(row["scheduler"]))
     if early and known is not None and known["has_eligibility"]:
         parts.append(

@@ -138,7 +138,7 @@ def wait_breakdown(
     else:
         distinct = threads.unique("victim", maintain_order=True).select("victim", *keys)
         doubt = unknown_of(trace, asked, "victim").select("victim", doubt="unknown")
-        # Of some it is not known that they ever waited.
+        # Some threads may never have waited.
         found = pl.DataFrame(sums).join(
             doubt.filter(pl.col("doubt") > 0), on="victim", how="full", coalesce=True
         )
@@ -226,7 +226,7 @@ def _if(known: bool, part: str) -> pl.Expr:
 
 
 def _threads(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFrame:
-    """Every thread, the columns that are asked about, and the number of its group."""
+    """Every thread with the columns needed and the number of its group."""
     used = where.meta.root_names() if where is not None else ()
     columns = dict.fromkeys(["utid", *keys, *(name for name in used if name != "cpu")])
     group = (pl.struct(keys).rank("dense") - 1) if keys else pl.lit(0)
@@ -239,7 +239,7 @@ def _threads(trace: Trace, keys: list[str], where: pl.Expr | None) -> pl.DataFra
 
 
 def _evidence(threads: pl.DataFrame, held: Throttling) -> pl.DataFrame:
-    """How it is known of each group of threads that they were throttled, if they were."""
+    """For each group of threads, how it is known that they were throttled, if they were."""
     told = pl.Series("evidence", [held.evidence(utid) for utid in threads["utid"]], pl.String)
     return (
         threads.with_columns(told)
@@ -253,7 +253,7 @@ def _interrupts(trace: Trace) -> pl.DataFrame:
 
 
 def throttled_times(trace: Trace) -> pl.DataFrame:
-    """Of each thread that a quota held back, `utid` and for how long as far as is known, ns."""
+    """`utid` of each thread that a quota held back, and for how long as far as known, ns."""
     held = list(once(throttling, trace).quotas_of)
     if not held:
         return pl.DataFrame(schema={"utid": pl.UInt32, "throttled": pl.Int64})

@@ -1,4 +1,4 @@
-"""Whom did a thread wake, whom did those wake, and how long did each then wait for a CPU?
+"""Which threads did a thread wake, which did those wake, and how long did each wait for a CPU?
 
 Lists the wakeups that followed from what the thread did from --since on, in order of
 time: its own, those of the threads that it woke, and so on. When an interrupt or a thread
@@ -141,6 +141,6 @@ def _followed(woken: pl.DataFrame, utid: int) -> pl.DataFrame:
         elif who == utid:
             chain[utid] = 0, 0
         else:
-            # Whoever else woke it: what it does now follows from that.
+            # Any other waker ends the membership: what it does now follows from that wakeup.
             chain.pop(who, None)
     return pl.DataFrame(rows, _CHAIN, orient="row")

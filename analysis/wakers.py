@@ -1,4 +1,4 @@
-"""Who woke whom, how often, and how long did the woken threads then wait for a CPU?
+"""Which threads woke which, how often, and how long did the woken ones then wait for a CPU?
 
 Counts the wakeups and forks that started a wait. Wakeups from interrupt context
 are shown as such, with the name of the handler where interrupts were recorded.
@@ -63,7 +63,7 @@ def wakers(
     where: pl.Expr | None = None,
     quantiles: Sequence[float] = QUANTILES,
 ) -> pl.DataFrame:
-    """One row per waker and wakee: an edge of the graph of who wakes whom.
+    """One row per waker and wakee: an edge of the graph of wakeups.
 
     Counts the wakeups and forks that began a wait in the ledger. A wakeup of a thread that already
     ran or waited began none.
@@ -203,7 +203,7 @@ def _interrupts(waits: pl.DataFrame, handlers: pl.DataFrame) -> npt.NDArray[np.i
     wakes = waits.with_row_index("#").filter(
         pl.col("waker_utid").is_null() & pl.col("ts_waking").is_not_null()
     )
-    # Of nested handlers the one that began last.
+    # With nested handlers, the one that began last.
     inside = wakes.sort("ts_waking").join_asof(
         handlers, left_on="ts_waking", right_on="ts", by="waker_cpu", check_sortedness=False
     ).filter(pl.col("ts_waking") <= pl.col("ts") + pl.col("dur"))  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which share of a CPU is due to each thread, and how far is that known?"""
+"""Which share of a CPU is due to each thread, and how well is that known?"""
 
 from __future__ import annotations
 

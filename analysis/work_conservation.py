@@ -190,8 +190,8 @@ def idle_episodes(
         else:
             swept = _swept(trace, least=threshold, top=top)
         read, allowed = _read(trace)
-        # An episode as long as the trace has a row for each thread on each CPU. All of them are
-        # needed only where others are left out.
+        # An episode as long as the trace has a row for each thread on each CPU. All are needed only
+        # where some are left out.
         most = waiters if where is None else None
         waiting = read.episodes(_allowed(trace, allowed), swept.stretches, coded_waits(trace), most)
     found, rows, others, spare = map(pl.DataFrame, waiting)
@@ -220,12 +220,12 @@ def idle_episodes(
 
 
 def _ranked(rows: pl.DataFrame) -> pl.DataFrame:
-    """With the place of each row in its episode."""
+    """Adds the place of each row in its episode."""
     return rows.with_columns(rank=pl.int_range(pl.len()).over("episode"))
 
 
 def _longest(rows: pl.DataFrame, most: int | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Of each episode so many rows, and what all others waited together, if there are any."""
+    """At most so many rows per episode, and the total waiting of the others, if any."""
     if most is None:
         return rows, rows.select("episode", "waited").clear()
     beyond = _ranked(rows)["rank"] >= most
@@ -236,8 +236,9 @@ def _longest(rows: pl.DataFrame, most: int | None) -> tuple[pl.DataFrame, pl.Dat
 
 @dataclass(frozen=True)
 class _Swept:
-    """What one sweep found: sums of the machine, and a row per CPU, per thread and per stretch in
-    which CPU time was wasted all along."""
+    """The result of one sweep: sums over the machine, and a row per CPU, per thread and per stretch
+    of continuously wasted CPU time.
+    """
 
     machine: dict[str, int]
     cpus: pl.DataFrame
@@ -254,7 +255,7 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
 
 
 def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = None) -> _Swept:
-    """With the stretches of `least` and more, or the `top` in which most was wasted."""
+    """Keeps the stretches of at least `least`, or the `top` that wasted most."""
     read, allowed = _read(trace)
     machine, *found = read.idle(_allowed(trace, allowed), nanoseconds(least), top)
     cpus, threads, throttled, stretches = map(pl.DataFrame, found)
@@ -276,7 +277,8 @@ def _with_throttled(
 ) -> pl.DataFrame:
     """With the time in which quotas held threads back, which the sweep leaves out of `waiting`."""
     sums = throttled.group_by(key).agg(pl.col("throttled").sum())
-    # Who never waited otherwise has no row yet; every CPU has one, and one has no number.
+    # Threads that only waited while throttled have no row yet; every CPU has one, and one row has
+    # no number.
     both = rows.join(sums, on=key, how="full" if key == "utid" else "left", coalesce=True)
     both = both.with_columns(pl.all().exclude(key).fill_null(0))
     return both.sort(key, nulls_last=True).with_columns(
@@ -345,7 +347,7 @@ def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | No
         threads.group_by(keys, maintain_order=True)
         .agg(
             pl.col("waiting", "avoidable").sum(),
-            # Of none that is known the sum is not known either.
+            # If no value is known, neither is the sum.
             throttled=pl.when(pl.col("throttled").count() > 0).then(pl.col("throttled").sum()),
             n=pl.col("n").sum(),
         )

@@ -47,12 +47,12 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     # A table from elsewhere may give a length to a wait whose start it does not know.
     known = pl.all_horizontal(pl.col("wait", "ts_ready").is_not_null())
     frame = waits(trace, _COLUMNS, where).filter(known)
-    # The lengths alone first: the other columns are wanted of few waits only.
+    # The lengths first: the other columns are needed for few waits only.
     least = frame.select("wait").top_k(n, by="wait").collect()["wait"].min()
     longest = (
         frame.filter(pl.col("wait") >= pl.lit(least, pl.Int64))
         .collect()
-        # Of equally long ones the earliest, and the smaller utid.
+        # Among equally long ones the earliest, then the smaller utid.
         .sort("wait", "ts_ready", "utid", descending=[True, False, False])
         .head(n)
     )

@@ -1,8 +1,8 @@
 # The command that is run while recording.
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# The user behind sudo, doas or pkexec, whom the command and the folder belong to; nobody if that is
-# root.  src/schedscope/invoking_user.py answers the same question in the same way.
+# The user behind sudo, doas or pkexec, who owns the command's process and the folder; empty if that
+# is root. src/schedscope/invoking_user.py answers the same question in the same way.
 find_user() {
     run_user='' run_uid='' run_gid=''
     for find_named in "${SUDO_USER:-}" "${SUDO_UID:-}" "${DOAS_USER:-}" "${PKEXEC_UID:-}"; do
@@ -16,7 +16,7 @@ find_user() {
     done
 }
 
-# The name of a user who is given by name or number: not every id takes a number.
+# The name of a user given by name or number: not every `id` accepts a number.
 find_user_name() {
     case $1 in
     *[!0-9]*) printf '%s\n' "$1" ;;
@@ -27,7 +27,7 @@ find_user_name() {
     esac
 }
 
-# What tells of the invoking user is withdrawn, so that what is run from here belongs to root.
+# Unset the variables that name the invoking user, so that programs run from here act for root.
 forget_user() { unset SUDO_USER SUDO_UID SUDO_GID DOAS_USER PKEXEC_UID; }
 
 # As env and timeout do: 127 if there is no such command, 126 if it cannot be run.
@@ -62,7 +62,7 @@ environment_words() {
         fi
     } | awk -v bytes="${#environment_probe}" '
         function put() {
-            # What `env` would take for an option or for a program is no variable.
+            # What `env` would read as an option or a program is not a variable.
             if (named && first != "075" && first != "055" && (high == 0 || bytes == 2)) print "\047" text "\047"
             text = first = ""
             named = high = 0
@@ -85,9 +85,10 @@ environment_words() {
 # The recorder's own tools, found where only root writes; the command finds its own in its PATH.
 command_tool() { command -v "$1" 2>/dev/null; }
 
-# Replaces this (background) shell by the command, which gets what it would have without us: its
-# caller's directory, umask, environment and descriptors, and none of the recorder's.  A shell without
-# job control starts background jobs with INT and QUIT ignored, for good; env or perl can put them back.
+# Replaces this (background) shell by the command, which gets what it would have without this
+# program: its caller's directory, umask, environment and descriptors, and none of the recorder's.
+# A shell without job control starts background jobs with INT and QUIT ignored, for good; env or
+# perl can put them back.
 exec_command() {
     trap - EXIT INT TERM HUP QUIT PIPE USR1 USR2 ALRM
     exec <&9 5>&- 6<&- 7<&- 8<&- 9<&-
@@ -133,8 +134,8 @@ exec_command() {
     exec "$@"
 }
 
-# -d: wakes the main program.  It reads the pipe that ends with that program, so that it ends,
-# too, and never signals whoever has the pid by then.
+# -d: wakes the main program. It reads the pipe that ends with that program, so that it ends with it
+# and never signals another process that has the pid by then.
 start_timer() {
     exec 6<"$scratch/alive"
     run_timer &
@@ -143,7 +144,7 @@ start_timer() {
 }
 
 run_timer() {
-    # Some shells write a line of their own about a child that was ended.
+    # Some shells print a line of their own about a child that was killed.
     exec 2>/dev/null 5>&- 7<&- 8<&-
     trap - EXIT INT HUP QUIT PIPE USR1 USR2 ALRM
     # Not TERM: a process that was just forked loses it to this trap, which it has inherited.
@@ -162,9 +163,9 @@ end_timer() {
     kill -s KILL "$timer_sleep" 2>/dev/null
 }
 
-# Waits for the pid: 0 and `waited` when it has ended, 1 when a signal of ours broke the wait.
-# A shell that sees both at once gives the exit status and forgets the child, and only a status
-# over 128 can also mean the signal: then the next wait knows no such child (127), and the
+# Waits for the pid: 0 and `waited` when it has ended, 1 when one of our signals interrupted the
+# wait. A shell that sees both at once gives the exit status and forgets the child, and only a
+# status over 128 can also mean the signal: then the next wait knows no such child (127), and the
 # status before it was the child's.
 wait_for() {
     signalled=
@@ -179,7 +180,7 @@ wait_for() {
     broken_wait=
 }
 
-# Records until the command ends, time is up, a limit is reached, a signal comes, what records fails
+# Records until the command ends, time is up, a limit is reached, a signal comes, the recorder fails
 # or the folder is removed.
 record() {
     if [ $# -gt 0 ]; then
@@ -199,7 +200,7 @@ record() {
         elif [ -n "$timer_pid" ]; then
             wait "$timer_pid"
         else
-            # Not for ever: a signal just before `wait` would go unnoticed.
+            # Only for a while: a signal just before `wait` would go unnoticed.
             (exec 5>&- 7<&- 8<&- sleep "$idle_seconds") &
             idle_pid=$!
             wait "$idle_pid"

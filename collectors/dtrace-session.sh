@@ -1,5 +1,5 @@
 # DTrace as a recorder: one run of dtrace with a script that prints the grammar of
-# collectors/lines.md. Both systems share this; $OS/dtrace.sh says what differs:
+# collectors/lines.md. Both systems share this; $OS/dtrace.sh defines what differs:
 #   dtrace_ready      does what must be done first; sets dtrace_bufsize and dtrace_switchrate
 #   dtrace_words      calls its arguments, a command, with the words that run dtrace appended
 #   dtrace_starts_late  yes if dtrace starts after the tables are taken: where only dtrace can read
@@ -24,7 +24,7 @@ dtrace_launch() {
         return 1
     fi
     dtrace_turns=0
-    # A ring prints nothing before its end: dtrace is given the time to enable the probes.
+    # A ring prints nothing before its end: give dtrace time to enable the probes.
     while [ -n "$dtrace_ring" ] || ! dtrace_clock head '#sched' 4 5; do
         if guard_failed; then
             fail_text=$guard_said
@@ -42,7 +42,8 @@ dtrace_launch() {
     guard_pids
 }
 
-# A kernel that differs from those the scripts were written for: says what it lacks, and what works.
+# A kernel that differs from those the scripts were written for: prints what it lacks, and what
+# works.
 dtrace_explain() {
     dtrace_lacks=$(sed -n \
         -e 's/.*failed to compile script \(.*\/\)\{0,1\}\([a-z]*\)\.d: line [0-9]*: \([a-z_0-9]*\) is not a member of \(.*\)/\2 member \3 of \4/p' \
@@ -94,7 +95,7 @@ dtrace_stop() {
         [ -z "$fail_text" ]
         return
     fi
-    # The last line that is whole: nothing is known of what came after.
+    # The last complete line: what came after it is unknown.
     window_end=$(awk -v begin="$window_begin" '/^[A-Z] [0-9]+ [0-9]/ && $2 + 0 > last { last = $2 + 0 } END { if (last) printf "%.0f", begin + last }' events.txt)
     [ -z "$window_end" ] || lost null null early_end "$window_end" null
     fail_text=${fail_text:-dtrace ended before it could flush, as it does at a second signal: its last line is missing}
@@ -105,7 +106,7 @@ dtrace_stop() {
     return 1
 }
 
-# A ring's first line is printed at its end: to its place with it, and what it tells of the clock.
+# A ring's first line is printed at its end: move it to its place, and read the clock pair from it.
 dtrace_unroll() {
     { awk '/^#sched\t/' events.txt && awk '!/^#sched\t/' events.txt; } >events.unrolled &&
         mv events.unrolled events.txt && dtrace_clock head '#sched' 4 5 || return 0
@@ -134,8 +135,8 @@ dtrace_progress() {
 
 dtrace_orphaned() { guard_kill_tools; }
 
-# dtrace's own account of what is missing. Its buffers are per CPU and drained at intervals,
-# so no time can be given more finely than that, and none is.
+# dtrace's own account of what is missing. Its buffers are per CPU and drained at intervals, so
+# losses have no finer time, and none is given.
 dtrace_losses() {
     awk '
         function number(    i) {
@@ -147,7 +148,7 @@ dtrace_losses() {
             total[cpu] += count
         }
         /^dtrace: [0-9]+ drops? on CPU [0-9]+$/ { add($NF, number()); next }
-        # The clause that found no room for its variable was left, without a record.
+        # A clause that had no room for its variable was aborted, without a record.
         /^dtrace: [0-9]+ dynamic variable drops?/ { add("null", number()); next }
         /^dtrace: [0-9]+ .*drops?/ { side += number(); next }
         /error on enabled probe/ { add("null", 1); if (first == "") first = $0 }
@@ -165,7 +166,7 @@ dtrace_losses() {
     done <"$scratch/dtrace.losses"
 }
 
-# With -d dtrace ends when the time is up; if it ends sooner, somebody else told it to.
+# With -d dtrace ends when the time is up; if it ends sooner, another program stopped it.
 dtrace_early() {
     [ -n "$dtrace_limits" ] && [ -n "$timed_out" ] && [ -z "$fail_text$interrupted" ] || return 0
     dtrace_span=$(awk -v from="$window_begin" -v to="$window_end" -v asked="$seconds" 'BEGIN {

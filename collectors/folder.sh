@@ -1,11 +1,11 @@
-# The folder being written.  `capture` lives in it (its working directory) and names nothing in
-# it by a path from outside: what the command does to the folder's name, or puts in its place,
-# leads nobody astray.  Only root can enter it until it is handed over.
+# The folder being written. `capture` lives in it (its working directory) and names nothing in it by
+# a path from outside: so the command cannot redirect it by renaming the folder or putting something
+# in its place. Only root can enter it until it is handed over.
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# Makes NAME.partial beside where NAME will be and goes there.  Whoever may write to the parent
-# could have put something in its place before we were in: then its name, owner, mode or content
-# is not what was made.
+# Makes NAME.partial beside where NAME will be and goes there. A user who may write to the parent
+# could have replaced it before we entered: then its name, owner, mode or content differs from what
+# was made.
 folder_make() {
     case $output in
     */*) folder_parent=${output%/*}/ ;;
@@ -33,8 +33,8 @@ folder_make() {
     mkdir -m 700 "$scratch" || die "cannot write into $output.partial"
 }
 
-# Names the folders of captures that were killed: what they recorded can be opened.  One of which a
-# process lives is not among them.
+# Names the folders of captures that were killed: what they recorded can be opened. Captures with a
+# live process are not listed.
 folder_tell_left() {
     for path in ./*.capture.partial; do
         [ -s "$path/capture.json" ] || continue
@@ -61,7 +61,7 @@ folder_mkdir() {
 # Removes the folder that was just made: we are beside it, or in it.
 folder_unmake() { rmdir "./$partial" 2>/dev/null || rmdir "../$partial" 2>/dev/null; }
 
-# Where we are, as the kernel knows it: shells answer from memory.
+# The working directory as the kernel knows it: shells answer from memory.
 folder_now() { env pwd -P; }
 
 folder_is_ours() {
@@ -74,7 +74,7 @@ folder_is_ours() {
 }
 
 # The checksum of every file but capture.json, which its owner may add labels to: a reader can tell
-# what was damaged since.  Without them a capture is whole, too.
+# what was damaged since.  A capture without checksums is complete, too.
 folder_checksums() {
     if find . -type f ! -name 'capture.json*' ! -name 'checksums*' -exec cksum {} + 2>/dev/null |
         LC_ALL=C sed 's|^\([0-9]* [0-9]*\) \./|\1 |' 2>/dev/null >checksums.new &&
@@ -86,7 +86,7 @@ folder_checksums() {
 }
 
 # Gives the folder its name and its owner.  No link is followed: the names are those beside the
-# folder itself, and mv is kept from moving it into what may stand there now.
+# folder itself, and mv must not move it into a folder that may have that name now.
 folder_hand_over() {
     if [ -n "$run_uid" ]; then
         find . -name . -o -exec chown -h "$run_uid:$run_gid" {} + || return 1
@@ -103,7 +103,7 @@ folder_hand_over() {
         folder_astray=1
         output=$(folder_now)
     fi
-    # Last: from here on it is the user's, and nothing more is written into it.
+    # The last step: from here on it belongs to the user, and nothing more is written into it.
     [ -z "$run_uid" ] || chown "$run_uid:$run_gid" .
 }
 

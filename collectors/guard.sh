@@ -1,11 +1,12 @@
-# What `capture` knows of its watchdog (watchdog.sh), which starts and ends all that records.
+# The interface of `capture` to its watchdog (watchdog.sh), which starts and ends all recording
+# processes.
 # shellcheck shell=sh disable=SC2034,SC2154
 
 guard_nap=0.05
 guard_room_kb='' guard_reserve_kb=0
 
 # In a session of its own a signal to our whole group does not reach the watchdog, kill -9 of a
-# group or a closed terminal included.  It works without, where the host cannot make one.
+# group or a closed terminal included.  Where the host cannot make a session, it works without one.
 guard_apart() {
     if have setsid; then
         echo setsid
@@ -23,7 +24,7 @@ guard_start() {
     : >"$scratch/starting"
     fail_text="cannot make a pipe in $output"
     mkfifo "$scratch/alive" || return 1
-    # Opened for both directions first, so that nobody waits for the other side to open it.
+    # Opened for both directions first, so that neither side waits for the other to open it.
     command exec 5<>"$scratch/alive" || return 1
     command exec 6<"$scratch/alive" || return 1
     guard_text=$(
@@ -50,7 +51,7 @@ guard_start() {
         watch_min_kb=$min_free_kb watch_max_kb=$max_size_kb watch_lifeline=$lifeline
         watch_output=${guard_output:-/dev/null} watch_growing=${guard_growing:-${guard_output:-/dev/null}}
         watch_input=${guard_input:-} watch_signal=${guard_signal:-} watch_last=${guard_last:-}
-        # The ring takes no disk: its snapshots look for room themselves.
+        # The ring uses no disk: its snapshots check for room themselves.
         [ -z "$ring" ] || watch_min_kb=0
         watch_ring=${ring:+1} watch_wake=${ring:+USR2} watch_full=${guard_full:-} watch_timed=${guard_timed:-} watch_reserve_kb=$guard_reserve_kb
         # shellcheck disable=SC2086
@@ -121,7 +122,7 @@ guard_buffer() {
 # The long-lived pids of everything that records, as far as it has started.
 guard_pids() { recorder_pids="$guard_pid $(tr '\n' ' ' 2>/dev/null <"$scratch/pids")"; }
 
-# 0 if what records has failed; guard_said is its sentence.
+# 0 if the recorder has failed; guard_said is the message.
 guard_failed() {
     guard_said=
     [ -e "$scratch/failed" ] || return 1
@@ -135,16 +136,16 @@ guard_folder() {
     [ -d "$scratch" ]
 }
 
-# Ends the recording and waits until all is drained and gone: closing the pipe tells the
-# watchdog to.  Without its file `recording` it leaves the folder to us.  Returns 1 if the
-# watchdog itself was killed; what it left is ended here.
+# Ends the recording and waits until all is drained and gone: closing the pipe makes the watchdog do
+# so. Once the file `recording` is gone, it leaves the folder to this program. Returns 1 if the
+# watchdog itself was killed; what it left running is ended here.
 guard_end() {
     [ -n "$guard_pid" ] || return 0
     rm -f "$scratch/recording" "$scratch/watching"
     exec 5>&-
     while kill -0 "$guard_pid" 2>/dev/null; do wait "$guard_pid"; done
     guard_pid=
-    # Its last act is to take this file away.
+    # Its last act is to remove this file.
     [ -e "$scratch/ready" ] || return 0
     "${recorder}_orphaned"
     [ -z "$clock_file" ] || rmdir "${clock_file%/per_cpu/*}" 2>/dev/null
@@ -168,7 +169,7 @@ guard_window_end() {
     take_counts
 }
 
-# For a tool whose watchdog was killed: it is in no one's care any more.
+# For a tool whose watchdog was killed and no longer supervises it.
 guard_kill_tools() {
     while read -r guard_tool; do
         kill -s KILL "$guard_tool" 2>/dev/null

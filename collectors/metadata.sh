@@ -1,4 +1,4 @@
-# capture.json: what is known of the host and the recording, as JSON in pure ASCII.
+# capture.json: what is known about the host and the recording, as JSON in pure ASCII.
 # shellcheck shell=sh disable=SC2034,SC2154
 
 # NUL-separated texts on stdin -> JSON strings in pure ASCII, one a line.  Bytes come through
@@ -93,7 +93,7 @@ clock_pair() {
     [ "${clock_error:-0}" -gt "$clock_half" ] || clock_error=$clock_half
 }
 
-# What of capture.json is the same as long as a recorder runs; found once.
+# The parts of capture.json that stay the same while a recorder runs; found once.
 json_system=
 json_facts() {
     [ -z "$json_system" ] || return 0

@@ -11,7 +11,7 @@ ring_meant() {
     return 1
 }
 
-# `capture --snapshot`: finds the recorder by its trace instance, which nobody can remove while it
+# `capture --snapshot`: finds the recorder by its trace instance, which cannot be removed while it
 # records, and by the folder that its process is in; never by a pid alone.
 ring_ask() {
     ring_found='' ring_many=0
@@ -94,7 +94,7 @@ Type=exec
 ExecStartPre=/bin/mkdir -p -m 0755 $(ring_unit_word "${output%/*}")
 ExecStart=/bin/sh $(ring_unit_word "$ring_at")$ring_words
 ExecReload=/bin/kill -s USR1 \$MAINPID
-# The recorder alone is told to end, and ends what belongs to it.
+# Only the recorder is signalled, and ends its own processes.
 KillMode=mixed
 TimeoutStopSec=60
 Restart=on-failure

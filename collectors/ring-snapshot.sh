@@ -45,7 +45,7 @@ ring_write() {
         printf 'seen\tpid\tppid\tcreated\tcgroup\tautogroup\tcmdline\n'
         host_processes start >"$ring_home/processes"
         cat "$ring_home/processes"
-        # They are as they are now, for those who were born meanwhile, too.
+        # The tables are read now, to include threads created meanwhile.
         sed 's/^start/end/' "$ring_home/processes"
     } >processes.tsv
     {
@@ -80,8 +80,8 @@ ring_cpus_file() {
 }
 
 # CPU...: a line for each with what the kernel counts now: unread events, overwritten, commit
-# overruns, dropped, read.  The kernel writes the file anew for each `read` of it, and a shell reads
-# byte by byte: that would mix the digits of two moments.
+# overruns, dropped, read.  The kernel writes the file again for each `read` of it, and a shell
+# reads byte by byte: that would mix the digits of two moments.
 ring_counts() {
     ring_files=
     for ring_cpu; do
@@ -106,7 +106,7 @@ END_COUNTS
     [ -n "$ring_read" ]
 }
 
-# What had been counted where the snapshot before ends, from its own hands.
+# What had been counted where the snapshot before ends, from what it wrote down.
 ring_load_counts() {
     read -r ring_from 2>/dev/null <"$scratch/from" || return 1
     while read -r ring_cpu ring_2 ring_3 ring_4 ring_5; do
@@ -115,12 +115,12 @@ ring_load_counts() {
     done <"$scratch/counts"
 }
 
-# The same of now: at the start, or where a snapshot failed, of which nobody knows how far it had
-# read.  What came before is in no snapshot then.
+# The same counts now: at the start, or where a snapshot failed, whose progress is unknown. Earlier
+# events are then in no snapshot.
 ring_recount() {
     host_clock
     ring_from=$clock_ns
-    # Somebody's signal may have come in between: it is asked again.
+    # A signal from outside may have interrupted it: try again.
     ring_each_count ring_begins || ring_each_count ring_begins ||
         die "the kernel gives no account of every CPU ($ftrace_dir)"
 }
@@ -130,7 +130,7 @@ ring_begins() {
     eval "ring_overrun_$1=$3 ring_read_$1=$6 ring_commit_$1=$4 ring_dropped_$1=$5"
 }
 
-# Calls a function with the counts of each CPU; 1 if the kernel does not tell of all of them.
+# Calls a function with the counts of each CPU; 1 if the kernel does not give all of them.
 ring_each_count() {
     ring_told=
     # shellcheck disable=SC2086
@@ -218,7 +218,7 @@ ring_cut() {
         if [ "$ring_gone" -gt 0 ]; then
             # The rest of a sub-buffer that the snapshot before has read in part, now far away.
             [ ! -s "$ring_file" ] || ring_marked "$ring_file" || ring_keep_from "$ring_file" 1 || return 1
-            # In a storm the ring can come round before the copy begins: then nothing is held.
+            # In a storm the ring can come round before the copy begins: then nothing is kept.
             ring_first=$ring_now
             [ ! -s "$ring_file" ] || ring_first=$(ring_stamp "$ring_file" 0)
             eval "ring_begin_$ring_cpu=$ring_first"
@@ -258,7 +258,7 @@ ring_cut() {
         fi
         eval "ring_first=\$ring_begin_$ring_cpu"
         if [ -n "$ring_first" ] && [ "$ring_first" -le "$ring_from" ]; then
-            # All is there that the snapshot before had not.
+            # Everything since the previous snapshot is there.
             eval "ring_begin_$ring_cpu="
             window_begin=$ring_from
         elif [ -n "$ring_first" ] && [ "$ring_first" -lt "$window_begin" ]; then

@@ -16,7 +16,7 @@ ring_then() {
         tell "--then is not run for $1: it still runs for the snapshot before"
         return 0
     fi
-    # What is set in there is for the command alone.
+    # Settings in this subshell are for the command only.
     # shellcheck disable=SC2030
     (
         # Some shells write a line of their own about a child that was killed.
@@ -35,7 +35,7 @@ ring_then() {
     then_pid=$!
 }
 
-# Has it ended?  Its status is said if it failed.
+# Whether it has ended; prints its status if it failed.
 ring_then_look() {
     [ -n "$then_pid" ] && read -r then_status 2>/dev/null <"$scratch/then" || return 0
     rm -f "$scratch/then"

@@ -1,11 +1,11 @@
 # The flight recorder: `capture --ring` records into a ring in memory and writes nothing until a
 # trigger comes; then the last seconds become a capture folder of their own (docs/flight-recorder.md).
 #
-# The ring is the kernel's buffer of the trace instance, in overwrite mode.  A snapshot reads it
+# The ring is the kernel's buffer of the trace instance, in overwrite mode. A snapshot reads it
 # while recording goes on: whole sub-buffers leave the ring at ten times the pace at which a storm
-# fills it, so tracing is never held and nothing is missing between two snapshots.  What comes
-# after the trigger's instant is left out by the reader.  What the ring overwrote before is no loss
-# but where each CPU begins, and capture.json says when that is.
+# fills it, so tracing is never held and nothing is missing between two snapshots. What comes after
+# the trigger's instant is left out by the reader. Earlier events that the ring overwrote are not
+# losses: they set where each CPU begins, and capture.json says when that is.
 #
 # The folder NAME.ring belongs to root while recording, and only root writes there; a snapshot is
 # made in it under a name ending in .partial, handed over, and renamed when it is complete.
@@ -246,8 +246,8 @@ ring_is_ours() {
     esac
 }
 
-# Of the user, who recorded into it before: makes it root's again, as it was while it recorded.  What
-# has a name of ours there may be anything; a folder of the user's is emptied as the user.
+# A folder of the user, from an earlier recording: makes it root's again, as it was while recording.
+# What has a name of ours there may be anything; a folder of the user's is emptied as the user.
 ring_take_back() {
     [ -n "$run_uid" ] && [ "$(ring_owner .)" = "$run_uid" ] || return 1
     chmod 700 . && chown "$(id -u):$(id -g)" . || return 1
@@ -264,7 +264,7 @@ ring_take_back() {
 # shellcheck disable=SC2012
 ring_owner() { ls -ldn "$1" 2>/dev/null | awk '{ print $3; exit }'; }
 
-# Leaves no trace of the recorder, and no empty folder.
+# Removes what the recorder left, and an empty folder.
 ring_remove() {
     rm -rf .scratch .reserve ./*.capture.partial
     if [ -n "$run_uid" ] && [ "$(folder_now 2>/dev/null)" = "$folder_path" ]; then
@@ -308,12 +308,12 @@ ring_look() {
     [ -n "$keep" ] || ring_done=1
 }
 
-# 0 if what holds the ring is there and records; nobody but us should have touched it.
+# 0 if what holds the ring is there and records; no other program should have touched it.
 ring_alive() {
     fail_text=
     guard_folder || return 1
     kill -0 "$guard_pid" 2>/dev/null || fail_text="the process that records was killed"
-    # Somebody's signal may have come in between: it is asked again.
+    # A signal from outside may have interrupted it: try again.
     read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" ||
         read -r ring_on 2>/dev/null <"$ftrace_dir/tracing_on" || ring_on=
     [ "$ring_on" = 1 ] || fail_text=${fail_text:-recording was switched off by somebody else while it ran ($ftrace_dir)}
@@ -399,7 +399,8 @@ ring_room() {
 # Names begin with the date, so the first is the oldest.
 ring_first() { [ ! -d "$1" ] || printf '%s\n' "$1"; }
 
-# What the user owns is emptied as that user: who may change the folder could lead root astray.
+# Folders of the user are emptied as that user: a user who may change the folder could redirect
+# root.
 ring_drop() {
     if [ -n "$run_uid" ]; then
         (
@@ -428,7 +429,8 @@ ring_drop() {
 ring_main() {
     stage=preparing
     host_clean
-    # What takes time comes before there is a folder: a kill -9 leaves it behind until what records is there.
+    # Slow steps come before the folder exists: a kill -9 leaves it behind until what records is
+    # there.
     host_facts
     json_facts
     ring_memory
@@ -494,7 +496,7 @@ ring_main() {
     leave
 }
 
-# The watchdog was killed: what watches for triggers is in nobody's care.
+# The watchdog was killed: the trigger watchers are unsupervised.
 ring_kill_tools() {
     while read -r ring_pid; do
         kill -s TERM "$ring_pid" 2>/dev/null

@@ -58,7 +58,7 @@ judge_lines() {
             next
         }
         $1 == "P" {
-            # Chosen again: the kernel counts a switch that did not happen.
+            # The same thread was chosen again: the kernel counts a switch that did not happen.
             if ($5 == 0 && inside && (cpu in current)) { remained[current[cpu]]++; remains++ }
             next
         }
@@ -137,7 +137,7 @@ judge_lines() {
             told(!backwards, "times do not run backwards", "0", backwards + 0)
 
             # A thread that is switched in, and of which neither a switch-out nor an exit is ever
-            # seen, is kept from every tracer by the kernel.
+            # seen, is hidden from every tracer by the kernel.
             hidden = 0
             for (f = 1; f <= nbreaks; f++) {
                 tid = break_of[f]

@@ -127,7 +127,7 @@ load_move() {
     esac >/dev/null 2>&1
 }
 
-# Nobody but this program may hold the writing ends of go and end: a role that it can no longer
+# Only this program may hold the writing ends of go and end: a role that it can no longer
 # release must see them close.  ROLE and the command that becomes it.
 load_role() {
     load_name=$1
@@ -165,7 +165,8 @@ load_give_up() {
     load_leave 1
 }
 
-# An answer of its own wakes who waits for one.  Short naps, so that none outlives this for long.
+# Write an answer to wake the reader that waits for one.  Sleep in short steps, so that no sleep
+# outlives this for long.
 load_timer() {
     trap - EXIT INT TERM HUP
     load_elapsed=0

@@ -1,9 +1,9 @@
-# `capture --self-test`: proof that the recorders of this host tell the truth, or a precise fault.
+# `capture --self-test`: proof that the recorders of this host are correct, or a precise fault.
 #
-# Each recorder records the known load (self-test-load.sh) through an ordinary run of this
-# program; then the recording is judged by the kernel's own counts and by itself
-# (self-test-judge.sh), with sh and awk alone.  The report on stdout is made to be sent to
-# somebody; exit status 0 says that every check of every recorder held.
+# Each recorder records the known load (self-test-load.sh) through an ordinary run of this program;
+# then the recording is judged by the kernel's own counts and by itself (self-test-judge.sh), with
+# sh and awk alone. The report on stdout is meant to be sent on; exit status 0 says that every check
+# of every recorder held.
 # shellcheck shell=sh disable=SC2030,SC2031,SC2034,SC2154
 
 self_test_version=1
@@ -35,7 +35,7 @@ self_test() {
     [ -n "$self_recorders" ] || { listing='' && pick_recorder; }
     self_load=$(text self-test-load.sh)
     self_words=${seconds:-8}
-    # The load is root's own: it binds and renices, and nobody's rights are tested here.
+    # The load is root's own: it binds and renices, and permissions are not tested here.
     find_user
     forget_user
     for self_recorder in $self_recorders; do
@@ -53,7 +53,7 @@ self_test() {
     leave
 }
 
-# --judge FOLDER: nothing is written into a folder that may be somebody else's.
+# --judge FOLDER: nothing is written into a folder that may belong to another user.
 self_judge_kept() {
     self_folder=${judging%/}
     self_scratch=$(mktemp -d "${TMPDIR:-/tmp}/schedscope-self-test.XXXXXX") || die "cannot make a folder in ${TMPDIR:-/tmp}"

@@ -7,7 +7,7 @@
 #   * the recording is ended: by the tracer's own means, then by signals, then by KILL;
 #   * if capture is gone (the file .scratch/recording is still there), the folder is finished
 #     from here: what was recorded can be opened, and says that it ended early.
-# Until then it looks after free space and size, and tells capture when what records is gone.
+# Until then it looks after free space and size, and tells capture when the recorder is gone.
 #
 # Arguments: the tool and its words; none for a recorder that brings its own tracer_begin,
 # tracer_end, tracer_halt and tracer_quit (they follow this text).  Settings come as variables:
@@ -15,7 +15,7 @@
 #   watch_min_kb    free space that must be left; 0 = do not care
 #   watch_max_kb    size the folder may have; 0 = any
 #   watch_reserve_kb  what may still be written once the end is decided: the buffers' content
-#   watch_owner     uid:gid that gets a folder finished here; empty = nobody
+#   watch_owner     uid:gid that gets a folder finished here; empty = not handed over
 #   watch_name      the folder's name in its parent
 #   watch_recorder  the recorder's name, for sentences
 #   watch_output    the tool's stdout; watch_growing: the file that shows that it still writes
@@ -38,7 +38,7 @@ trap : TERM
 watch_nap=0.2 watch_per_second=5
 sleep 0.01 2>/dev/null || watch_nap=1 watch_per_second=1
 
-# Only to a capture that lives: it alone removes .scratch/watching from under us, or its end does.
+# Only to a live capture: .scratch/watching disappears only if capture removes it or ends.
 watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/dev/null; }
 
 # One sentence on why nothing more is recorded; on a full disk the file alone says it.
@@ -107,7 +107,7 @@ watch_tool() {
         watch_status=$?
     done
     rm -f .scratch/tool .scratch/running
-    # The end of the capture may be what ended it: then nobody is to be told.
+    # The end of the capture may have ended it: then there is no one to notify.
     sleep "$watch_nap"
     [ -e .scratch/watching ] && [ ! -e .scratch/limit ] || exit 0
     watch_mark_end
@@ -137,8 +137,8 @@ tracer_signal() {
     kill -s "$1" "$watch_pid" 2>/dev/null
 }
 
-# Tells the tool to finish.  One that is told by a signal (dtrace) takes a second one as impatience,
-# and drops what it has not written yet: it gets one.
+# Tells the tool to finish. A tool that is stopped by a signal (dtrace) takes a second one as
+# impatience, and drops what it has not written yet: send only one.
 tracer_quit() {
     [ -z "$watch_signal" ] || mkdir .scratch/asked 2>/dev/null || return 0
     tracer_signal "${watch_signal:-INT}"
@@ -154,10 +154,10 @@ tracer_halt() {
 # asked again after 5 seconds and killed after 30, or 300 if it still uses CPU time.  One that
 # writes on and on may have missed the end of its marker, whose notice can be lost like any event in
 # a storm, just when a limit of size ended the recording: it is asked after two seconds, and again
-# every minute.  (What that means for a tool that is told by a signal is tracer_quit's to say.)
+# every minute.  (For a tool that is stopped by a signal, see tracer_quit.)
 tracer_end() {
     if [ ! -d .scratch ]; then
-        # Somebody removed the folder: there is nothing to keep, nor a file that tells of the tool.
+        # The folder was removed: there is nothing to keep, and no file with the tool's state.
         [ -z "$watch_known" ] || kill -s KILL "$watch_known" 2>/dev/null
         wait "$watch_session"
         return
@@ -204,8 +204,8 @@ tracer_is_done() {
     [ -n "$watch_last" ] && tail -n 3 "$watch_output" 2>/dev/null | grep -q "^$watch_last"
 }
 
-# The end came before anything was recorded for keeps.  A tool that is still on its way to its
-# probes learns of nothing that ends now, and may not hear a signal yet.
+# The end came before anything was recorded for keeps. A tool that is still enabling its probes does
+# not notice such an end, and may miss a signal.
 tracer_abandon() {
     watch_asked=0
     while [ -e .scratch/running ]; do
@@ -248,7 +248,8 @@ watch_over() {
     [ -n "$watch_left" ] && [ "$watch_left" -le 0 ]
 }
 
-# The end is decided: watch_why says why.  Capture finishes; a busy one may take seconds to hear.
+# The recording will end: watch_why says why.  Capture finishes; a busy one may take seconds to
+# hear.
 watch_post() {
     watch_mark_end && tracer_halt
     printf '%s\n' "$watch_why" 2>/dev/null >.scratch/limit.new
@@ -271,7 +272,8 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_fifths=$((watch_fifths + watch_step))
-        # Without its folder capture cannot record; it lives, or we would have been ended.
+        # Without its folder capture cannot record; it is alive, or this watchdog would have been
+        # ended.
         [ -d .scratch ] || kill -s "$watch_wake" "$watch_capture" 2>/dev/null
         if [ "$watch_fifths" -ge 25 ]; then
             watch_fifths=0
@@ -294,7 +296,7 @@ watch_limits() {
         fi
         watch_due=50
         if [ -n "$watch_left" ]; then
-            # A burst may be of 128 MiB/s, however slow it went before.
+            # A burst may reach 128 MiB/s, however slow the recording was before.
             watch_due=$((watch_left / 52429))
             watch_used_up=$((${watch_last:-0} - watch_left))
             [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$watch_left
@@ -321,7 +323,7 @@ watch_salvage() {
         return
     fi
     rm -f .reserve
-    # Where the tool had to be killed, nobody knows how much of the end is missing.
+    # Where the tool had to be killed, it is unknown how much of the end is missing.
     if [ ! -e .scratch/killed ] && read -r watch_end 2>/dev/null <.scratch/ended_at && [ -n "$watch_end" ]; then
         sed "s/^\(  \"window\": {\"begin\": [0-9]*, \"end\": \)null}/\1$watch_end}/" capture.json >capture.new &&
             mv capture.new capture.json
@@ -346,7 +348,7 @@ watch_main() {
     exec 4<&-
     watch_limits &
     watch_limiter=$!
-    # What fills a disk keeps the CPUs busy, too.
+    # A load that fills the disk keeps the CPUs busy, too.
     renice -n -20 -p "$watch_limiter" >/dev/null 2>&1
     echo "$watch_limiter" >>.scratch/pids
     ! command -v host_clock_open >/dev/null 2>&1 || host_clock_open "$watch_capture"

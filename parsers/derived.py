@@ -31,7 +31,7 @@ def plain(table: str, lazy: pl.LazyFrame) -> pl.LazyFrame:
                 if term in lazy.collect_schema():
                     addend = pl.col(term).fill_null(0)
                     column = column + addend if sign > 0 else column - addend
-            # Whoever looks at the columns names the one that is missing or of another type.
+            # The check of columns names the one that is missing or of another type.
             lazy = lazy.with_columns(column.cast(pl.Int64).alias(name))
             replaced.append(stored)
     if not replaced:

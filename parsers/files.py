@@ -30,13 +30,13 @@ _ONE_AT_A_TIME = threading.RLock()
 def no_panics() -> Iterator[None]:
     """Within it, a panic of Polars over a damaged file is a `PolarsError` without a backtrace.
 
-    Rust writes what happened to the process's stderr before Python hears of it, so that is held
-    back meanwhile; what others wrote to it comes afterwards, if there was no panic.
+    Rust writes the panic to the process's stderr before Python gets it, so stderr is held back
+    meanwhile; what else was written to it follows afterwards, if there was no panic.
     """
     with _ONE_AT_A_TIME, tempfile.TemporaryFile() as said:
         try:
             kept = os.dup(2)
-        except OSError:  # closed: nobody reads it
+        except OSError:  # closed: it has no reader
             kept = os.dup(said.fileno())
         try:
             os.dup2(said.fileno(), 2)

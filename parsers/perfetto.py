@@ -136,7 +136,9 @@ def from_frames(frames: Mapping[str, pl.DataFrame], name: str) -> Read:
 
 
 def _switches(slices: pl.DataFrame, number: pl.DataFrame, idle: pl.Series) -> pl.DataFrame:
-    """A switch where one slice begins; the slice before it on that CPU says who left, and how."""
+    """A switch where a slice starts; the previous slice on that CPU gives the outgoing thread and
+    its state.
+    """
     before = {"prev": "thread", "state": "end_state", "prev_prio": "priority"}
     rows = (
         slices.sort("cpu", "ts", maintain_order=True)
@@ -145,7 +147,7 @@ def _switches(slices: pl.DataFrame, number: pl.DataFrame, idle: pl.Series) -> pl
             **{new: pl.col(old).shift(1).over("cpu") for new, old in before.items()},
         )
         .filter(pl.col("prev").is_not_null())
-        # A slice that a mismatch left open ends nowhere: its thread left unseen.
+        # A slice left open by a mismatch has no end: its thread's switch-out was not recorded.
         .with_columns(state=pl.when(pl.col("end") == pl.col("ts")).then("state"))
         .join(number.rename({"thread": "prev", "number": "before"}), on="prev", how="left")
         .join(number, on="thread", how="left")
@@ -185,7 +187,7 @@ def _wakeups(
         .filter(pl.col("left").is_null())
         .sort("ts", maintain_order=True)
     )
-    # Who ran is known, the CPU follows from where the waker last came on.
+    # The waker is known; its CPU is where it last came on.
     runs = switches.select("ts", "cpu", pl.col("next_utid").alias("by")).sort("ts")
     rows = rows.join_asof(runs, on="ts", by="by", check_sortedness=False)
     interrupt = pl.col("irq_context").fill_null(0) != 0
@@ -231,7 +233,7 @@ def _queries(
         raise StorageError(f"cannot open {path}: no such file", hint="check the path")
     try:
         processor = TraceProcessor(trace=str(path), config=TraceProcessorConfig(bin_path=found))
-    # Whatever its download or start raises: urllib's, its own, or OSError.
+    # Its download or start may raise errors of urllib, its own, or OSError.
     except Exception as error:
         downloading = isinstance(error, subprocess.CalledProcessError)
         why = "the package perfetto could not download it" if downloading else str(error)

@@ -150,7 +150,7 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
         try:
             frame = _READERS[path.suffix](path)
         except (pl.exceptions.PolarsError, ValueError, OSError) as error:
-            # Of a file that ends early Polars says so as an OSError without a number.
+            # For a truncated file Polars raises an OSError without an errno.
             if isinstance(error, OSError) and error.errno is not None:
                 raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
             kind = path.suffix.lstrip(".")
@@ -158,11 +158,11 @@ def _load(folder: Path, found: list[Problem]) -> dict[str, pl.DataFrame]:
             continue
         try:
             if name == "threads" and "comm" in frame.columns and "comm_first" not in frame.columns:
-                # Whoever writes one name knows of no other.
+                # A writer with only one name per thread gives no first name.
                 frame = frame.with_columns(comm_first="comm")
             tables[name] = schema.conform(name, frame)
         except SchedscopeError as error:
-            # conform raises its own kinds of them: all have the three parts.
+            # conform raises subclasses of this error: all have the three parts.
             found.append(Problem(name, error.found, error.expected, error.hint))
     return tables
 
@@ -245,7 +245,7 @@ def _check_rows(tables: Mapping[str, pl.DataFrame], ncpu: int, found: list[Probl
 def _check_window(
     tables: Mapping[str, pl.DataFrame], info: Mapping[str, Any], found: list[Problem]
 ) -> None:
-    """Sums over a window that leaves out some of the events would contradict each other."""
+    """If the window left out some events, sums would contradict each other."""
     if not (window := info.get("window")):
         return
     begin, end = window

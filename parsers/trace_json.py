@@ -1,4 +1,4 @@
-"""What trace.json may say: the types of its keys, checked once when a trace is opened.
+"""What trace.json may contain: the types of its keys, checked once when a trace is opened.
 
 Keys that nothing here names are kept as they are: other programs may add their own.
 """
@@ -185,7 +185,7 @@ _NEEDED = ("ncpu",)
 
 SUM = "crc32"
 """The key of the checksum, the last one."""
-# Only as `written` has it: whoever writes the object anew, with a change, writes it otherwise.
+# Valid only in the form of `written`: a program that rewrites the object formats it differently.
 _LAST = re.compile(rb',\n "crc32": "([0-9a-f]{8})"\n\}\n\Z')
 
 
@@ -197,7 +197,7 @@ def written(info: Mapping[str, Any]) -> str:
 
 
 def parse(text: bytes, where: str) -> dict[str, Any]:
-    """The object in `text`; raises `FormatError` if it is none or a key is not what it should be.
+    """The object in `text`; raises `FormatError` if it is not one or a key has the wrong type.
 
     `where` is how errors call the file.
     """

@@ -1,4 +1,4 @@
-"""More load for `whatif`: threads that compute without end, beside those that were recorded."""
+"""Extra load for `whatif`: threads that compute without end, in addition to the recorded ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MOST = 10_000
 
 
 def with_load(workload: Workload, n: int) -> tuple[Workload, list[str]]:
-    """`workload` and behind it `n` threads of nice 0 that want a CPU all the time; and in words.
+    """`workload` with `n` further threads of nice 0 that always want a CPU; and the change in
+    words.
 
     Where threads are in control groups or sessions, these are in one of their own, `/load`, of the
     usual weight, as what a new session or service starts would be.

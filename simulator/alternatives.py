@@ -42,7 +42,7 @@ def alternatives(
 ) -> list[Alternative]:
     """The other ways to extract `way`, each with the change `asked`, as `change` takes it.
 
-    `others`: what the threads that are left out were asked to do, if anything.
+    `others`: what the threads that are left out should do, if that was given.
     """
     return [
         Alternative(unclear, record, other, change(other, **asked))
@@ -86,9 +86,9 @@ def _again(way: Replay, **options: Any) -> Replay:
 
 def _meeting(workload: Workload, *, meet: bool) -> Workload | None:
     """The workload in which threads that feed one other thread wait for it, or none does; None if
-    that is how it is.
+    that makes no difference.
 
-    One feeds another if that waits for it by name, and it does not wait for that one in turn.
+    One thread feeds another if the other waits for it by name, and it does not wait for the other.
     """
     steps = workload.steps
     signals = (pl.col("op") == "signal") & pl.col("thread").is_not_null()

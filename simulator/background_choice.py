@@ -1,4 +1,4 @@
-"""What the threads that nobody asked about do in a replay, if nobody says."""
+"""What the threads outside the selection do in a replay, if the caller does not say."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def nearest(
 
     With several ways, or None for all that take CPU time, it is the way whose replays of the
     recorded configuration are closest to the recordings, by the mean factor between the waiting,
-    and the CPU time, of each service. `options` are those of `replay`, and `run` is
-    `simulate`, which itself asks this of a trace.
+    and the CPU time, of each service. `options` are those of `replay`, and `run` is `simulate`,
+    which itself calls this for a trace.
     """
     if all(where is None for where in wheres):
         if others is not None:

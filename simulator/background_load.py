@@ -1,4 +1,4 @@
-"""Threads that are not simulated but took CPU time: they take it again, as it was.
+"""Threads that are not simulated but took CPU time: they take the same time again.
 
 What ran beside a workload preempted it and kept CPUs busy. Replaying the
 workload alone would give it CPUs that it never had; replaying all threads would
@@ -46,9 +46,9 @@ def background_load(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Threads and steps that occupy each CPU while one of the utids `left_out` ran on it.
 
-    Their programs are numbered from `first_program`. `linux`: priorities are Linux's, and tell
-    real-time threads; else all are taken as of the fair class. `compete`: these are of no higher
-    rank than the workload's. `switch`: what the replay charges for each time that they come.
+    Their programs are numbered from `first_program`. `linux`: priorities are Linux's and identify
+    real-time threads; otherwise all count as of the fair class. `compete`: these are of no higher
+    rank than the workload's. `switch`: what the replay charges each time they are switched in.
     """
     begin, end = trace.window
     busy = [u for u in left_out if u >= trace.ncpu]

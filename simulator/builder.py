@@ -177,7 +177,7 @@ class Builder:
             "tid": None,
             "pid": None,
             "nice": 0,
-            # Where there is no such class it is SCHED_FIFO of the highest priority.
+            # Schedulers without the deadline class run it as SCHED_FIFO of the highest priority.
             "rt_prio": {"deadline": 99, "interrupt": 50}.get(sched, 0),
             "cpus": None,
             "asleep": False,
@@ -216,7 +216,7 @@ class Builder:
 
 
 def _table(what: str, rows: list[dict[str, Any]], schema: pl.Schema) -> pl.DataFrame:
-    """The rows as a frame; a value that its column cannot hold is named."""
+    """The rows as a frame; an error names a value that its column cannot hold."""
     try:
         return pl.DataFrame(rows, schema=schema)
     except (pl.exceptions.PolarsError, TypeError, ValueError, OverflowError):
@@ -352,7 +352,7 @@ class Program:
         return self._add("set_affinity", cpus=cpus, thread=of)
 
     def repeat(self, times: int | None = None, *, to: int = 0) -> Program:
-        """Run the steps from `to` to here `times` times in total; None: for ever.
+        """Run the steps from `to` to here `times` times in total; None: without end.
 
         >>> b = Builder()
         >>> _ = b.thread("t").run("1ms").repeat(3)

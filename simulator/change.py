@@ -62,7 +62,7 @@ def change(
     """`way` with these changes; threads are named as `named_threads` says.
 
     Raises `UsageError` if nothing is asked for, for a thread, group or CPU that is not there, for
-    two answers to one question, and for what the policy cannot do.
+    contradictory changes, and for what the policy cannot do.
     """
     for given, values, example in (
         ("set_nice", set_nice, '{"nginx": -5}'),
@@ -182,7 +182,7 @@ def _reniced(workload: Workload, matching: Matching, asked: Mapping[str, int]) -
         threads = threads.with_columns(
             nice=pl.when(fair).then(pl.lit(nice, pl.Int8)).otherwise(pl.col("nice"))
         )
-        # What was set for them during the recording would undo it.
+        # Settings changed during the recording would undo it.
         own = _own(threads, fair, "set_priority")
         own &= pl.col("class").cast(pl.String).is_in(["fair", "batch"])
         steps = steps.with_columns(
@@ -208,7 +208,7 @@ def _reclassed(
             pl.when(mine).then(value).otherwise(pl.col(key)).alias(key)
             for key, value in new.items()
         )
-        # What was set for them during the recording would undo it, but for the nice value.
+        # Settings changed during the recording would undo it, except the nice value.
         own = _own(threads, mine, "set_priority")
         steps = steps.with_columns(
             pl.when(own).then(value).otherwise(pl.col(key)).alias(key) for key, value in new.items()
@@ -276,14 +276,16 @@ def _pinned(
         if kind_of(who)[0] in ("cgroup", "service"):
             new = _within(cpus, [*threads["cpus"], *steps["cpus"]])
         threads = threads.with_columns(cpus=pl.when(mine).then(new).otherwise(pl.col("cpus")))
-        # What was set for them during the recording would undo it.
+        # Settings changed during the recording would undo it.
         own = _own(threads, mine, "set_affinity")
         steps = steps.with_columns(cpus=pl.when(own).then(new).otherwise(pl.col("cpus")))
     return replace(workload, threads=threads, steps=steps)
 
 
 def _within(cpus: Sequence[int], masks: Sequence[str | None]) -> pl.Expr:
-    """Masks of threads whose group has this cpuset: what they asked for of it, else all of it."""
+    """Masks of threads whose group has this cpuset: the part of it that they asked for, else all of
+    it.
+    """
     whole = topology.cpu_text(set(cpus))
     left = {mask: set(_cpus(mask)) & set(cpus) for mask in masks if mask}
     texts = {mask: topology.cpu_text(one) if one else whole for mask, one in left.items()}
@@ -311,14 +313,14 @@ def _cpus(text: str) -> list[int]:
 
 
 def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
-    """Masks for `ncpu` CPUs: those that are there, and of a CPU's kernel threads all.
+    """Masks for `ncpu` CPUs: the existing CPUs, and all of them for a CPU's kernel threads.
 
-    A host without a CPU has no kernel threads of it; what they did others would do.
+    A host without a CPU lacks that CPU's kernel threads; others would do their work.
     """
     known = way.trace.threads.select("utid", kernel=pl.col("kernel").fill_null(False)).collect()
     kernel = dict(known.iter_rows())
     masks: list[str | None] = []
-    # What a thread asks for is refused where none of it is there (EINVAL of sched_setaffinity).
+    # A mask without an existing CPU is refused (EINVAL of sched_setaffinity).
     asked = {mask: _left(mask, ncpu) for mask in workload.steps["cpus"].drop_nulls().unique()}
     steps = workload.steps.with_columns(
         pl.col("cpus").replace_strict(asked, return_dtype=pl.String) if asked else pl.col("cpus")
@@ -359,7 +361,7 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
 
 
 def _left(mask: str, ncpu: int) -> str | None:
-    """What of a mask `ncpu` CPUs have."""
+    """The part of a mask that exists on `ncpu` CPUs."""
     return topology.cpu_text([cpu for cpu in _cpus(mask) if cpu < ncpu]) or None
 
 
@@ -385,7 +387,7 @@ def _slice(policy: str | Policy, value: str | int, settings: Mapping[str, Any]) 
                         f"a multiple of {tick}, the ticks in which it counts slices",
                     )
                 return {name: ticks}
-            # What is asked for is what a thread gets, whatever the number of CPUs.
+            # An explicit mask applies whatever the number of CPUs.
             whole = {"scaling": "off"} if "scaling" in known else {}
             return {name: f"{ns}ns", **whole}
     raise UsageError(

@@ -46,7 +46,7 @@ def limited(
     """The workload with these quotas, and the change in words.
 
     A name that is no group's is one of threads (`matching` finds them), for which a group is made
-    inside the one that they are in, unless a group holds them and nobody else.
+    inside the one that they are in, unless a group holds exactly these threads.
     """
     words = []
     for who, text in asked.items():
@@ -67,7 +67,7 @@ def limited(
 
 
 def parse_quota(who: str, text: str, period: int) -> tuple[int | None, int]:
-    """Time and period of a quota, ns; of a part of a CPU in the period that there is.
+    """Time and period of a quota, ns; a share of a CPU applies to the present period.
 
     >>> parse_quota("web", "50%", 100_000_000), parse_quota("web", "20ms/50ms", 100_000_000)
     ((50000000, 100000000), (20000000, 50000000))
@@ -124,7 +124,7 @@ def autogrouped(workload: Workload, asked: str) -> tuple[Workload, list[str]]:
 
 
 def without_sessions(workload: Workload) -> Workload:
-    """As it would be with autogroup off: threads in the group of a session are in none."""
+    """The workload as with autogroup off: threads in a session's group are in none."""
     left = pl.when(~pl.col("group").str.contains(_SESSION)).then(pl.col("group"))
     return replace(
         workload,
@@ -135,7 +135,7 @@ def without_sessions(workload: Workload) -> Workload:
 
 
 def _group_for(workload: Workload, who: str, matching: Matching) -> tuple[Workload, str]:
-    """The group that this names; of threads the one that holds them alone, else a new one."""
+    """The group that this names; for threads, the one that holds only them, else a new one."""
     path = _group(workload.groups, who)
     if path is not None:
         return workload, path
@@ -144,7 +144,7 @@ def _group_for(workload: Workload, who: str, matching: Matching) -> tuple[Worklo
     mine = matching(workload, who)
     inside = workload.threads["group"]
     above = inside.filter(mine).unique().to_list()
-    # A new one beside everything in a unit's own group would not change who shares with whom.
+    # A new group around everything in a unit's own group would not change which threads share.
     if len(above) == 1 and above[0] and not (inside.filter(~mine) == above[0]).any():
         return workload, above[0]
     return _in_own_group(workload, who, mine)

@@ -7,8 +7,8 @@ Running, waking, sleeping:
 * Running time between two waits is one `run`. Switches of a thread that stayed runnable are
   dropped, because the policy decides them (`involuntary_dropped`). A recorded yield stays.
 * A wake raised by a thread is a `signal`, after as much of the waker's CPU time as it had used by
-  then. In the wakee it is a `wait_for` that very signal (`wakes_by_threads`): under another policy
-  the wakee waits until the waker gets that far.
+  then. In the wakee it is a `wait_for` exactly that signal (`wakes_by_threads`): under another
+  policy the wakee waits until the waker gets that far.
 * Two threads that wake each other, and almost no others (at most 1 wake in 20 is by a third), are
   taken to converse: the sender of a signal waits until its reader waits for it (`meetings`). A
   sender that is preempted by the thread it just woke finds the answer there when it continues, and
@@ -72,7 +72,7 @@ Mutexes, pools and barriers, where futex calls were recorded (`capture --with lo
   as long as it usually has, but at the latest since the first thread found it held. Mutexes taken
   and released while no thread waited are in no call: how many such holds there were follows from
   how often threads lost the CPU with the mutex, if that is more often than the calls explain
-  (`holds_unnoticed`); they are put where nobody would have noticed them. A mutex is left out
+  (`holds_unnoticed`); they are placed where they would have gone unnoticed. A mutex is left out
   (`mutexes_left_out`) if more than 1 in 20 of its holds contain a wait for another thread, or have
   no place. What a thread did to find a mutex held, and to come back, is what its sleep costs. Only
   words of memory that all waiters expect to hold 2 are taken for mutexes: those of glibc, musl and
@@ -102,7 +102,7 @@ What wakes, sleeps and switches cost:
 * Where calls were recorded, a wake, a sleep and a switch cost as much more as calls in which one
   happened took, from the beginning of the call to that of the thread's next, compared with its
   median call in which nothing happened. The lower quartile counts, since interrupts and cold caches
-  only add. A switch costs what being preempted by one's own wakee adds to a wake. It is taken out
+  only add. A switch costs what being preempted by the woken thread adds to a wake. It is taken out
   of all running times (`switch_cost`, `switch_time`), and replays charge it for each switch. At
   least 20 calls of each kind must show it, of threads whose calls take about the same time.
 
@@ -191,7 +191,7 @@ MOST_ROWS = 24_000_000
 """Of switches and wakeups, from which a workload is made: its steps then take some 1 GB (41 bytes
 for each row), and making them 2 GB, by the 900 MB of 10 million events."""
 
-# What a scheduling class of another OS corresponds to: class, real-time priority.
+# The equivalent of another OS's scheduling class: class, real-time priority.
 _CLASSES = {
     "stop": ("fifo", 99),
     "deadline": ("deadline", 99),
@@ -221,7 +221,7 @@ def extract(
 
     Needs `switches` and `wakeups`. Times count from the window's start. The report is in
     `info["extraction"]`: threads, steps, and how often each rule of this module's docstring was
-    used; `cpu_time` is what the programs use in all, ns.
+    used; `cpu_time` is what the programs use in total, ns.
 
     With `where`, an expression over the columns of `threads`, only those threads are taken; a wake
     by another one counts as external. `others`: what the rest do: "drop" (nothing), or they take
@@ -256,7 +256,7 @@ def extract_with_utids(
     switches, wakeups, yields = pl.collect_all([trace.switches, wakes, trace.yields])
     if switches.is_empty():
         raise UsageError(f"{trace.name} has no context switches", "a trace with switches")
-    # Without them every sleep lasts as long as the thread waited besides.
+    # Without wakeups every sleep would include the wait for a CPU after it.
     require_also(trace, "wakeups", "a workload")
     known = trace.threads.collect()
     drop: list[int] = []
@@ -281,7 +281,7 @@ def extract_with_utids(
         "wakeups": _for_native(trace, "wakeups", wakeups),
     }
     if has_waking and trace.info.get("os") == "FreeBSD":
-        # Its `wakeup` probe tells of sleepers only; what is common to all wakes, those of interrupt
+        # Its `wakeup` probe reports sleepers only; what is common to all wakes, those of interrupt
         # threads included, is that the thread is put on a queue.
         facts["wakeups"] = wakeups.filter(pl.col("kind").cast(pl.String) != "waking")
         has_waking = False
@@ -445,7 +445,7 @@ def _with_priorities(
 
 
 def _given(trace: Trace) -> dict[str, pl.Expr]:
-    """Columns of what single threads have: reservations by tid, slices by utid."""
+    """Columns of per-thread settings: reservations by tid, slices by utid."""
     rows = trace.info.get("reservations") or []
     columns = {
         f"dl_{name}": _looked_up("tid", {row["tid"]: row[name] for row in rows})
@@ -455,7 +455,9 @@ def _given(trace: Trace) -> dict[str, pl.Expr]:
 
 
 def _nice(trace: Trace) -> pl.Expr:
-    """By utid, the nice value that the recorder found where no priority tells it (FreeBSD)."""
+    """By utid, the nice value that the recorder found where the priority does not give it
+    (FreeBSD).
+    """
     found = {row["tid"]: min(row["nice"], _NICEST) for row in trace.info.get("nice") or []}
     return _looked_up("utid", _inherited(trace, found))
 
@@ -475,7 +477,9 @@ def _slices(trace: Trace) -> dict[int, int]:
 
 
 def _inherited(trace: Trace, by_tid: Mapping[int, int]) -> dict[int, int]:
-    """By utid, what the threads of these tids have, and their children, which have the same."""
+    """By utid, the values of the threads with these tids, and of their children, which inherit
+    them.
+    """
     if not by_tid:
         return {}
     threads = trace.threads.select("utid", "tid", "parent_utid").collect()

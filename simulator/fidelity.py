@@ -1,4 +1,4 @@
-"""How far a simulation can be believed: a real trace compared with its replay.
+"""How accurate a simulation is: a real trace compared with its replay.
 
 The workload is extracted from a real trace and replayed on the same machine for
 the same time (`schedscope.simulator.replay`). Each row of the result compares one
@@ -119,7 +119,8 @@ def fidelity(
         ]
     chosen, given = asked_policies(trace, policies, set)
     real = Figures(trace, compared_threads(trace, where))
-    # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
+    # Threads of a workload are numbered after the idle ones; background load belongs to no recorded
+    # thread.
     replayed = way.utids.is_not_null().arg_true() + trace.ncpu if where is not None else None
     rows = [{"against": "real", **real.absolute()}]
     apart = 0
@@ -148,7 +149,9 @@ def fidelity(
 def asked_policies(
     trace: Trace, policies: Policies, set: Mapping[str, Mapping[str, Any]] | None
 ) -> tuple[list[str | Policy], dict[str, Mapping[str, Any]]]:
-    """The policies by their own names, each once, and the tunables by these, for `trace`."""
+    """The policies by their resolved names, each once, and the tunables by these names, for
+    `trace`.
+    """
     example = '{"eevdf-6.18": {"base_slice": "3ms"}}'
     by_name("set", set, example)
     for values in (set or {}).values():

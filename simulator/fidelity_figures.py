@@ -24,7 +24,7 @@ def compared_threads(trace: Trace, where: Where) -> pl.Series | None:
 
 
 class Figures:
-    """What is compared, of one trace: of all threads, or of those utids."""
+    """The data of one trace that are compared: of all threads, or of those utids."""
 
     def __init__(self, trace: Trace, mine: pl.Series | None) -> None:
         """Reads the trace; `mine` are the utids that count, None for all."""
@@ -79,8 +79,8 @@ class Figures:
             runs.select((pl.col("cpu") != pl.col("cpu").shift().over("utid")).sum()).item() or 0
         )
         self.depth = float(waiting["dur"].sum()) / max(1, trace.duration)
-        # Threads are matched by number and name: a number is used again at most
-        # by a thread of another program.
+        # Threads are matched by number and name: a reused number belongs at most to a thread of
+        # another program.
         self.blocks = (
             frames[2]
             .join(threads, on="utid")
@@ -90,7 +90,7 @@ class Figures:
         )
 
     def absolute(self) -> dict[str, Any]:
-        """The figures themselves, where they are no comparison."""
+        """The trace's own figures, without a comparison."""
         return {
             "n_waits": len(self.waits),
             "wait_p50": quantile(self.waits, 0.5),
@@ -163,7 +163,7 @@ def _agreement(
         return None, None
     late = both["ts_other"] - both["ts"]
     if "rank" in on:
-        # A second capture was begun at another moment.
+        # A second capture started at another moment.
         late = late - late.median()
     shift = late.abs().median()
     return (

@@ -1,10 +1,10 @@
 """Whether a replay lies where recordings of its workload lie, and how much closer than others.
 
-Several recordings of one workload, at best five, show how far reality itself is from reality. Each
-is replayed a few times under each policy, with clock ticks at other instants, as in `whatif`. A
-replay is as good as it can be if its figures lie between the smallest and the largest that were
-recorded, and if its waits are no further from another recording than recordings are from each
-other. Policies that know nothing of the host's scheduler show what that is worth.
+Several recordings of one workload, at best five, show how much reality itself varies. Each is
+replayed a few times under each policy, with clock ticks at other instants, as in `whatif`. A replay
+is as good as it can be if its figures lie between the smallest and the largest that were recorded,
+and if its waits are no further from another recording than recordings are from each other. Policies
+that know nothing of the host's scheduler show how much that proves.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _check_number(runs: int) -> None:
 
 
 def null_models(own: str) -> list[str]:
-    """What the model of a recorded scheduler must be better than: policies that know nothing of it.
+    """The policies that the model of a recorded scheduler must beat: they know nothing of it.
 
     Those that never let a CPU idle while a thread waits, as an ideal would not, and the newest one
     of each other family that keeps virtual times, as Linux does.
@@ -262,5 +262,5 @@ def _row(
 
 
 def _three_digits(value: float) -> float:
-    """What is less apart is the same: waits end at clock ticks, a few us later or earlier."""
+    """Smaller differences do not count: waits end at clock ticks, a few us later or earlier."""
     return float(f"{value:.3g}")

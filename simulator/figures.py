@@ -1,4 +1,4 @@
-"""Figures of simulations: waits under each policy, and a policy's own view of time."""
+"""Figures of simulations: waits under each policy, and a policy's internals over time."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _ranges(ax: Axes, waits: Mapping[str, pl.Series]) -> None:
     ax.grid(visible=False, axis="y")
     style.time_axis(ax.xaxis, log=True)
     if any(value == SHORTEST for row in points.values() for value in row):
-        # A logarithmic axis has no place for the waits of 0.
+        # A logarithmic axis cannot show waits of 0.
         ax.xaxis.set_major_formatter(
             lambda value, _: ("≤ " if value <= SHORTEST else "") + style.short(value)
         )
@@ -103,13 +103,12 @@ def policy_series(
     threads: Sequence[str] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """What a policy keeps of its threads over time, below the timeline of the CPUs.
+    """A policy's internal values over time, below the timeline of the CPUs.
 
-    On top a lane for each CPU shows who runs there; below, a panel for each of
-    `series` (all that were recorded if None) has a step curve for each thread, in
-    the thread's colour of the lanes. `threads` picks names; without it the seven
-    that ran longest are drawn. Threads of one name are told apart by their tid.
-    With `ax` there are no lanes, and one series.
+    On top a lane for each CPU shows who runs there; below, a panel for each of `series` (all that
+    were recorded if None) has a step curve for each thread, in the thread's colour of the lanes.
+    `threads` picks names; without it the seven that ran longest are drawn. Threads of one name are
+    distinguished by their tid. With `ax` there are no lanes, and one series.
 
     Raises `UsageError` for a series or a thread that the trace does not have.
     """
@@ -192,7 +191,7 @@ def _names(trace: Trace, points: pl.DataFrame) -> pl.DataFrame:
 def _chosen(
     names: pl.DataFrame, all_of_them: Sequence[str], threads: Sequence[str] | None
 ) -> list[str]:
-    """Whom to draw, in the order in which they have points."""
+    """The threads to draw, in the order of their first points."""
     if threads:
         for name in threads:
             if name not in all_of_them and name not in names["comm"]:
@@ -211,7 +210,7 @@ def _head(ax: Axes, title: str, keys: Mapping[str, Artist], *, others: bool) -> 
     labelled: dict[str, Artist] = dict(keys)
     if others:
         labelled["others"] = Patch(color=style.FAINT)
-    # Points: a letter, and what stands beside the name.
+    # In points: 5 for a letter, 40 for the line and gap beside a name.
     widest = 5 * max((len(name) for name in labelled), default=0) + 40
     columns = max(1, int(500 / widest))
     rows = -(-len(labelled) // columns)
@@ -228,7 +227,7 @@ def _head(ax: Axes, title: str, keys: Mapping[str, Artist], *, others: bool) -> 
 
 
 def _units(policy: str) -> dict[str, str]:
-    """The unit of each series of a policy that is not one's own."""
+    """The unit of each series of a built-in policy."""
     try:
         return dict(series_of(policy).select("name", "unit").iter_rows())
     except UsageError:
@@ -236,7 +235,9 @@ def _units(policy: str) -> dict[str, str]:
 
 
 def _lanes(ax: Axes, trace: Trace, names: pl.DataFrame, colors: Mapping[str, str]) -> bool:
-    """Who runs on each CPU: those with a colour in it, others grey; whether there are others."""
+    """The thread that runs on each CPU: coloured threads in their colour, others grey; returns
+    whether there are others.
+    """
     runs = (
         trace.states.filter((pl.col("state") == "running") & (pl.col("utid") >= trace.ncpu))
         .select("utid", "cpu", ts=pl.col("ts") - trace.window[0], dur="dur")

@@ -181,7 +181,8 @@ def pool(
     every: Time = "400us",
     seed: int = 1,
 ) -> Workload:
-    """A dispatcher that puts a request into a queue `every` so often, and `workers` that serve it.
+    """A dispatcher that puts a request into a queue `every` at this interval, and `workers` that
+    serve it.
 
     This is how a thread pool works: a mutex guards the queue, and a worker that finds it empty
     sleeps until something is put in. A service takes about `service` (drawn from half to one and a
@@ -225,7 +226,7 @@ def spinners(
 ) -> Workload:
     """`n` spinning threads pinned to one CPU and all unpinned at `unpin`.
 
-    Without `time` they spin for ever: give the simulation a time limit.
+    Without `time` they spin without end: give the simulation a time limit.
     """
     b = Builder()
     first = b.threads("spin", _count("n", n), cpus=str(cpu))
@@ -233,7 +234,7 @@ def spinners(
         first.run("1s").repeat()
     else:
         first.run(time)
-    # It must get through at once, on whatever policy: highest real-time priority.
+    # It must run at once under every policy: highest real-time priority.
     taskset = b.thread("taskset", sched="fifo", rt_prio=99)
     taskset.wait_until(unpin)
     for i in range(n):

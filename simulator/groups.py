@@ -1,4 +1,4 @@
-"""Control groups of a workload: who shares CPU time with whom, and what each may use.
+"""Control groups of a workload: which threads share CPU time, and how much each group may use.
 
 A group is a path; it lies in the group of the longest path above it that is listed. `weight` is
 that of cgroup 2's `cpu.weight`: 100 is as much as a thread of nice 0 beside it. Only Linux's fair
@@ -54,7 +54,7 @@ GroupRow = tuple[str, int | None, int, tuple[int, int, int] | None]
 
 
 def check_groups(groups: pl.DataFrame, used: pl.Series) -> None:
-    """Refuse groups that cannot be, and threads in groups that are not listed (`used`)."""
+    """Refuse invalid groups, and threads in groups that are not listed (`used`)."""
     paths = groups["path"].to_list()
     for row in groups.iter_rows(named=True):
         path = row["path"]
@@ -76,7 +76,7 @@ def check_groups(groups: pl.DataFrame, used: pl.Series) -> None:
 
 
 def check_moves(moves: pl.DataFrame, groups: pl.DataFrame, n_threads: int) -> None:
-    """Refuse moves that cannot be: to groups that are not listed, of threads that are not there."""
+    """Refuse invalid moves: to groups that are not listed, of threads that are not there."""
     known = set(groups["path"].to_list())
     for at, thread, group in moves.iter_rows():
         if at is None or at < 0:
@@ -149,9 +149,9 @@ def engine_moves(moves: pl.DataFrame, groups: pl.DataFrame) -> list[MoveRow]:
 
 
 def trace_groups(groups: pl.DataFrame) -> list[dict[str, Any]]:
-    """The groups as a trace tells of them (`trace.info["groups"]`), with the kernel's numbers.
+    """The groups as recorded in a trace (`trace.info["groups"]`), with the kernel's numbers.
 
-    As in cgroup 1 the root has one, too, which says that they are these.
+    As in cgroup 1 the root has one, too, which marks the scale.
     """
     rows = groups.rename({"path": "cgroup"}).iter_rows(named=True)
     return [
@@ -179,7 +179,7 @@ def keeps_quotas(policy: str | Policy, settings: Mapping[str, Any]) -> bool:
 
 
 def ignored_groups(workload: Workload, scheduler: Mapping[str, Any]) -> list[str]:
-    """What a scheduler, as a simulated trace describes it, made nothing of; in a sentence."""
+    """Settings that a scheduler, as a simulated trace describes it, ignored; in a sentence."""
     groups, name = workload.groups, scheduler["name"]
     if groups.is_empty():
         return []

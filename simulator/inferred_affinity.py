@@ -1,4 +1,4 @@
-"""Threads that must have been bound to a CPU, though no table says so.
+"""Threads that must have been bound to a CPU, although no table shows it.
 
 A recorder knows the masks of the threads that it found, when it found them, not
 those set later. But a scheduler does not let a thread wait for milliseconds
@@ -22,7 +22,7 @@ ENOUGH = 20_000_000
 
 
 def bound_by_waiting(trace: Trace, homes: Mapping[int, int]) -> dict[int, int]:
-    """Those of `homes` (utid to the only CPU it ran on) that waited while another CPU idled.
+    """The threads of `homes` (utid to the only CPU it ran on) that waited while another CPU idled.
 
     They waited so for `ENOUGH` in waits of at least `LONG`, and for a quarter of the
     time of these waits.

@@ -123,7 +123,7 @@ class Machine:
         return replace(self, costs=Costs.of(costs))
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a workload file."""
+        """The form stored in a workload file."""
         return {
             "cpus": [asdict(cpu) for cpu in self.cpus],
             "costs": asdict(self.costs),
@@ -133,7 +133,7 @@ class Machine:
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Machine:
-        """Back from `to_dict`."""
+        """The inverse of `to_dict`."""
         try:
             cpus = tuple(Cpu(**cpu) for cpu in given["cpus"])
             phase = int(given.get("tick_phase") or 0)
@@ -213,14 +213,14 @@ def machine_of(trace: Trace) -> Machine:
     """The machine a trace was recorded on, from its `cpus` table.
 
     What the table does not say is taken as shared by all: one thread a core, one cache, one
-    package, one node, full speed. Linux tells of CPUs that are offline only their node: they have a
-    core of their own, and the cache and package that all others share, if they share one.
+    package, one node, full speed. For offline CPUs Linux reports only their node: they have a core
+    of their own, and the cache and package that all others share, if they share one.
     """
     rows = trace.cpus.collect().to_dicts() or [{} for _ in range(trace.ncpu)]
     silent = [row.get("online") is False for row in rows]
 
     def values(column: str) -> list[Any]:
-        """Of each CPU; None where that is not known."""
+        """One value per CPU; None where it is unknown."""
         found = [row.get(column) for row in rows]
         known = {value for value, off in zip(found, silent, strict=True) if not off}
         shared = known if len(known) == 1 and column in ("llc", "package", "numa_node") else {None}

@@ -1,8 +1,8 @@
-"""Which threads of a replay somebody names: by their name or number, or as a selection does.
+"""Which threads of a replay an argument names: by name, by number, or as a selection.
 
 `web*` and `4711` are the name and the number of a thread. `process:java`, `service:nginx.service`,
 `cgroup:/web`, `cmdline:--port`, `tree:4711` and `pid:4711` are the options of that name of every
-command (docs/selections.md), and `comm:` and `tid:` what is meant without a word.
+command (docs/selections.md), and `comm:` and `tid:` are the default.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def matching(way: Replay, workload: Workload, text: str) -> pl.Series:
     else:
         chosen = pl.col(kind) == int(rest)
     mine = set(chosen_threads(way.trace, chosen).to_list())
-    # Load that was added is no thread of the recording.
+    # Added load is not a thread of the recording.
     added = [None] * (workload.threads.height - len(way.utids))
     found = pl.Series([utid in mine for utid in [*way.utids, *added]], dtype=pl.Boolean)
     if not found.any():

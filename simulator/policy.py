@@ -50,12 +50,12 @@ def series(policy: str) -> pl.DataFrame:
 
 
 def moves_priorities(policy: str) -> bool:
-    """Whether the priorities in a trace simulated under `policy` are its own invention."""
+    """Whether `policy` computes the priorities in traces simulated under it."""
     return bool(declaration(policy)["priorities"] != "linux")
 
 
 def check_policy(policy: object) -> None:
-    """Raises `UsageError` for what is neither a policy's name nor an object of a policy class."""
+    """Raises `UsageError` for anything but a policy's name or an object of a policy class."""
     if isinstance(policy, type):
         raise UsageError(
             f"the class {policy.__name__}", "an instance of it", "write its name with ()"
@@ -67,7 +67,7 @@ def check_policy(policy: object) -> None:
 
 
 def called(policy: str | Policy) -> str:
-    """The name of a policy: of one of your own, what it calls itself."""
+    """The name of a policy; one of your own gives its own name."""
     return policy if isinstance(policy, str) else policy.name
 
 

@@ -13,7 +13,7 @@ from schedscope.simulator.policy import Policy
 
 
 def policy_in_file(text: str) -> Policy | None:
-    """The policy that `text` names by its file, made anew; None if it names no file.
+    """A new object of the policy that `text` names by its file; None if it names no file.
 
     The class may be left out if the file defines one. The file is run as Python code.
 

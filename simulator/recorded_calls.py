@@ -2,9 +2,9 @@
 
 Reads and writes are only calls on a file descriptor that may be a pipe or a socket, and that say
 how much they moved. The engine finds which of them go through one pipe
-(`native/sim/src/extract/pipes.rs`). From futex calls on the words of mutexes it finds who held
-which (`native/sim/src/extract/mutexes.rs`), and from those on other words who waited for what
-(`native/sim/src/extract/queues.rs`).
+(`native/sim/src/extract/pipes.rs`). From futex calls on the words of mutexes it finds which thread
+held which (`native/sim/src/extract/mutexes.rs`), and from those on other words which thread waited
+for what (`native/sim/src/extract/queues.rs`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _FUTEXES = pl.Schema(
 
 
 def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """Both ends of futex calls on words that somebody waited for, in time order.
+    """Both ends of futex calls on words that a thread waited for, in time order.
 
-    `mutex`: all who waited for the word expected to find there what a held mutex has. `service`
-    tells names of threads apart that differ in more than digits.
+    `mutex`: all waiters of the word expected the value of a held mutex. `service` distinguishes
+    thread names that differ in more than digits.
     """
     if not _recorded(trace):
         return pl.DataFrame(schema=_FUTEXES)
@@ -93,7 +93,7 @@ def futexes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """The ends of such calls in time order; `process` tells tables of descriptors apart, `parent`
+    """The ends of such calls in time order; `process` identifies the table of descriptors, `parent`
     is the process that forked it, itself if that was not seen.
 
     Empty if none were recorded, or not with their descriptors.
@@ -144,5 +144,5 @@ def reads_and_writes(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
 
 
 def _recorded(trace: Trace) -> bool:
-    """Whether there is any call: the questions above are long, and most recordings have none."""
+    """Whether there is any call: the queries above take long, and most recordings have none."""
     return not trace.system_calls.head(1).collect().is_empty()

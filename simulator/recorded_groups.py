@@ -120,7 +120,7 @@ def _tells_groups(trace: Trace) -> bool:
 
 
 def _stretches(trace: Trace) -> dict[int, list[tuple[int, str | None]]]:
-    """Of each thread that moved since when it was in which group, in order."""
+    """For each thread that moved: its groups and since when, in order."""
     found: dict[int, list[tuple[int, str | None]]] = {}
     for utid, since, _, cgroup in memberships(trace).sort("since").iter_rows():
         found.setdefault(utid, []).append((since, cgroup))
@@ -140,7 +140,7 @@ def _inside(cgroup: str | None, listed: set[str]) -> str | None:
 
 
 def _refills(trace: Trace) -> dict[str, int]:
-    """Of each group that was held back, when a refill first let it run again."""
+    """For each throttled group, when a refill first let it run again."""
     held = throttling(trace)
     ends = {
         path: stretches.select((pl.col("ts") + pl.col("dur")).min()).item()
@@ -155,7 +155,7 @@ def _phase(
     period = int(told[path].get("period") or 0)
     if not told[path].get("quota") or not period:
         return 0
-    if told[path].get("phase") is not None:  # of a simulation
+    if told[path].get("phase") is not None:  # from a simulation
         return int(told[path]["phase"] - trace.window[0]) % period
     if path in refills:
         return (refills[path] - trace.window[0]) % period
@@ -172,7 +172,7 @@ def _phase(
 
 
 def lacking(trace: Trace, fair: pl.Series, group: pl.Series) -> str | None:
-    """One sentence on what a recording does not say of who shares CPU time with whom.
+    """One sentence on what a recording does not show about which threads share CPU time.
 
     `fair`: the threads of the fair class that are replayed, by utid; `group`: the group of each.
     """

@@ -34,7 +34,8 @@ SCHEMA = pl.Schema(
 def changed_masks(
     trace: Trace, switches: pl.DataFrame, wakeups: pl.DataFrame, known: pl.DataFrame
 ) -> tuple[pl.DataFrame, dict[int, int]]:
-    """One row per change of a thread's own mask: when, whose, and the CPUs allowed from then on.
+    """One row per change of a thread's own mask: the time, the thread, and the CPUs allowed from
+    then on.
 
     `known`: the table of threads. `first`: it is the thread's mask from its beginning. The second
     value has, by utid, the only CPU of those that may have set theirs before they began another
@@ -53,7 +54,7 @@ def changed_masks(
         for ts, cpu, utid, waker, kind in steps.iter_rows()
         if waker is not None and waker >= trace.ncpu and str(cpu) == stoppers[utid]
     ]
-    # Of a wake the first step, where both were recorded.
+    # The first step of a wake, where both were recorded.
     first = "waking" if any(kind == "waking" for *_, kind in moves) else "enqueued"
     moves = [move for move in moves if move[-1] == first]
     if not moves or trace.ncpu < 2:
@@ -92,8 +93,8 @@ def _followed(
     """Threads that began with a mask because of `changes`, or at once set the same.
 
     They never ran elsewhere and waited there for `ENOUGH`: children of a thread with that mask, and
-    those that began together with siblings that bound themselves to that CPU. Where such a thread
-    set its mask it was there already.
+    those that began together with siblings that bound themselves to that CPU. Such a thread was
+    already on that CPU when it set its mask.
     """
     alone = changes.filter(pl.col("cpus").str.contains(r"^\d+$"))
     runs = switches.select("cpu", utid="next_utid")

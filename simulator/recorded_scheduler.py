@@ -52,7 +52,7 @@ def recorded_policy(trace: Trace) -> str:
         family = _of_release(system, release)
         lacks = " ".join(filter(None, (system, str(trace.info.get("release") or ""))))
     else:
-        # A preset that this version does not have is one of its family all the same.
+        # A preset that this version lacks still belongs to its family.
         family, _, version = name.partition("-")
         if re.fullmatch(r"[0-9.]*", version) is None or family not in _families():
             family = None
@@ -69,8 +69,8 @@ def recorded_policy(trace: Trace) -> str:
 
 
 def policy_asked(trace: Trace | None, name: str | Policy) -> str | Policy:
-    """The policy that a name stands for, in a replay of `trace` if there is one; one of your own
-    is itself.
+    """The policy that a name stands for, in a replay of `trace` if there is one; a policy object
+    stands for itself.
 
     That of a family means the recorded kernel's own, and its newest if that kernel is older than
     all of them. `path/to/file.py:Class` is a policy of your own in that file, and `file.bpf.o` a
@@ -108,15 +108,16 @@ def _of_release(system: str, release: tuple[int, ...]) -> str | None:
 
 
 def _preset(family: str, release: tuple[int, ...], *, oldest: bool = False) -> str:
-    """Of this family the newest preset that is not newer than the kernel; where all are newer, or
-    nothing is known of the kernel, the `oldest` of them or the newest."""
+    """The newest preset of this family that is not newer than the kernel; where all are newer, or
+    the kernel is unknown, the `oldest` of them or the newest.
+    """
     presets = names(lambda row: row["family"] == family)
     known = [one for one in presets if version_of(one)]
     if not known:
         return presets[0]
     newest = max(map(version_of, known))
     if not version_of(presets[0]) and (not release or release[: len(newest)] > newest):
-        return presets[0]  # without a version: that of the family's newest release
+        return presets[0]  # without a version: the family's newest release
     older = [one for one in known if version_of(one) <= release] if release else []
     if older:
         return max(older, key=version_of)

@@ -1,4 +1,4 @@
-"""What a trace says of its own scheduler's tunables, in the words of a policy.
+"""The tunables of its own scheduler that a trace recorded, as tunables of a policy.
 
 A recorder notes what the kernel shows of them: files of `/sys/kernel/debug/sched` (of
 `/proc/sys/kernel` up to Linux 5.12), and its list of features, in which a feature that is off
@@ -74,11 +74,11 @@ def recorded_tunables(trace: Trace, policy: str) -> dict[str, Any]:
             found[clock] = int(hz)
     if trace.info.get("os") == "FreeBSD":
         found |= dict(_found_of_freebsd({str(name): str(text) for name, text in told.items()}))
-    # What older kernels call voluntary has become lazy: it tells nothing of a newer one.
+    # What older kernels call voluntary has become lazy: it does not carry over to a newer one.
     model = str(trace.info.get("preempt")).removesuffix(" (dynamic)").removeprefix("rt, ")
     if model in _LAZY:
         found["lazy_preemption"] = _LAZY[model]
-    # Where the release has no such limit, only a kernel with groups of real-time threads has one.
+    # In releases without this limit, only kernels with real-time group scheduling have it.
     if known.get(_RT_RUNTIME) == "0" and told.get(_RT_GROUPS) != "y":
         found.pop(_RT_RUNTIME, None)
     return {name: value for name, value in found.items() if name in known}

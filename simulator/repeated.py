@@ -1,4 +1,6 @@
-"""Replays of one recording with clock ticks at other instants, which no model knows for sure."""
+"""Replays of one recording with clock ticks at other instants, since their true phase is
+uncertain.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ REPLAYS = 5
 
 
 def check_repeated(ways: Sequence[Replay], replays: int, question: str) -> None:
-    """Raises unless `question` can be asked of these captures together, so many replays of each."""
+    """Raises unless `question` can be asked about these captures with this many replays of each."""
     for way in ways:
         require_also(way.trace, "wakeup_events", question)
     sizes = sorted({way.trace.ncpu for way in ways})
@@ -45,7 +47,7 @@ def repeated(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> Iterator[Trace]:
-    """So many replays, the first with its ticks as recorded, each with a seed of its own.
+    """This many replays, the first with its ticks as recorded, each with its own seed.
 
     `policy`: a name, or one of your own, which is copied for each; `set`: its tunables. `until`,
     `workload` and `machine` are those of `way` if none is given.

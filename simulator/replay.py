@@ -63,7 +63,7 @@ class Replay:
     def settings(
         self, policy: str | Policy, given: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The tunables of `policy` that the recording tells, and over them those `given`."""
+        """The tunables of `policy` that were recorded, overridden by those `given`."""
         if isinstance(policy, SchedExt):
             hz = self.trace.info.get("hz")
             return {**({"hz": int(hz)} if hz else {}), **dict(given or {})}
@@ -83,8 +83,8 @@ def replay(
 ) -> Replay:
     """How `trace` is replayed; the options are those of `extract`.
 
-    `costs` of None are those measured in the trace. With `others` of "replay" all threads are, and
-    `utids` tells those of `where`.
+    `costs` of None are those measured in the trace. With `others` "replay" all threads are
+    replayed, and `utids` marks those of `where`.
     """
     everyone = others == "replay"
     workload, origins = extract_with_utids(
@@ -106,7 +106,7 @@ def replay(
         origins,
         utids,
         charged(measured_costs(trace) if costs is None else Costs.of(costs), workload),
-        # The last rows of a trace stand at its very end, which a limit excludes.
+        # The last rows of a trace are at its end instant, which a limit would exclude.
         f"{trace.duration + 1}ns",
     )
 
@@ -118,30 +118,29 @@ def charged(costs: Costs, workload: Workload) -> Costs:
 
 
 def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str, Any]:
-    """The tunables of `policy` that the recording tells; the clock's rate as its events show it."""
+    """The tunables of `policy` that were recorded; the clock rate as shown by its events."""
     row = declaration(policy)
     tunables = {one["name"] for one in row["tunables"]}
     recorded = trace.metadata("scheduler", "tunables") or {}
-    if trace.metadata("scheduler", "name") == policy:  # a simulated trace: it says all of them
+    if trace.metadata("scheduler", "name") == policy:  # a simulated trace has all of them
         return {name: value for name, value in recorded.items() if name in tunables}
     found = recorded_tunables(trace, policy)
     hz = (workload.info.get("extraction") or {}).get("clock_hz")
     if hz is not None and "hz" in tunables:
         found["hz"] = hz
     if has_stand_ins(workload):
-        # They take what others took, and are of the real-time class for that alone.
+        # They take the time that other threads took, and are real-time only for that purpose.
         found.update(dict.fromkeys(_LIMITS & tunables, 0))
     return found
 
 
 def measured_costs(trace: Trace) -> Costs:
-    """How long it took from a wake until the thread ran, where nothing stood in its way.
+    """How long it took from a wake until the thread ran, where nothing delayed it.
 
-    `idle_exit`: the median wait of wakes that found the CPU they ran on idle;
-    `preempt`: of those that preempted the CPU on which they were raised; `ipi`:
-    how much longer it took on another one; `enqueue`: the median time of all until the woken
-    thread was queued. Running times of a trace contain the
-    kernel's share of a switch, so that none is charged again.
+    `idle_exit`: the median wait of wakes that found the CPU they ran on idle; `preempt`: of those
+    that preempted the CPU on which they were raised; `ipi`: how much longer it took on another one;
+    `enqueue`: the median time of all until the woken thread was queued. Running times of a trace
+    contain the kernel's share of a switch, so none is charged again.
     """
     onto = trace.switches.filter(pl.col("next_utid") >= trace.ncpu).select(
         ts_run="ts",
@@ -167,7 +166,7 @@ def measured_costs(trace: Trace) -> Costs:
 
     preempt = median(at_once & pl.col("here"))
     elsewhere = at_once & ~pl.col("here")
-    # A few are chance, and would be charged to every wake.
+    # A few waits may be chance, and their cost would be charged to every wake.
     enough = waits.filter(elsewhere).height >= ENOUGH
     return Costs(
         idle_exit=median(pl.col("idle")),

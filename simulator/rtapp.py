@@ -82,7 +82,7 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
     starts = workload.threads["start"].to_list()
     waits = workload.steps.filter((pl.col("op") == "wait_for") & pl.col("thread").is_null())
     open_programs = set(waits["program"].to_list())
-    # Threads that wait for anyone: who signals them resumes them under their own name.
+    # Threads that wait for any thread: a signal resumes them under their own name.
     hear_anyone = {
         i for i, p in enumerate(workload.threads["program"].to_list()) if p in open_programs
     }
@@ -93,7 +93,8 @@ def to_rtapp(workload: Workload, *, duration: int = -1) -> tuple[dict[str, Any],
             "loop": 1,
         }
         if thread["class"] == "deadline":
-            # rt-app has none without a runtime: then it is above all others at least.
+            # rt-app's deadline class needs a runtime: without one the thread at least outranks all
+            # others.
             task["policy"] = "SCHED_FIFO"
             if thread["dl_runtime"] is not None:
                 given = {key: thread[name] // 1000 for key, name in _RESERVATION.items()}
@@ -150,7 +151,8 @@ def _names(workload: Workload) -> list[str]:
 
 
 def exported(way: Replay) -> Workload:
-    """What of a recording a program can do again: the replayed threads but those of the kernel.
+    """The part of a recording that a program can repeat: the replayed threads except kernel
+    threads.
 
     Wakes by threads that are left out become sleeps. Threads that others started begin when they
     did in the recording, by a `delay`: rt-app 1.0 crashes on documents with many forks.
@@ -209,7 +211,7 @@ def _phase(
 
 
 def _cost(step: Mapping[str, Any]) -> dict[str, int]:
-    """What a wake or a wait takes beside, as rt-app can say it: always."""
+    """The extra cost of a wake or a wait, which rt-app can only charge always."""
     times = ("run", "sleep", "sleep_ticks", "wait_until", "read_clock", "put", "take")
     if step["op"] in times or not step["ns"]:
         return {}
@@ -437,7 +439,7 @@ def _fill(
                     program.sleep(max(0, period - used))
                     used = 0
                 case "suspend":
-                    # Under a name that one thread alone resumes it waits for that thread.
+                    # If only one thread resumes a name, the wait is for that thread.
                     senders = resumers.get(str(value) or name, [])
                     alone = str(value) not in ("", name) and len(senders) == 1
                     program.wait_for(senders[0] if alone else None)

@@ -143,7 +143,7 @@ def simulate(
     asked = cpus if machine is None else machine
     shape = workload.machine or _machine(1) if asked is None else _machine(asked)
     if workload.machine is not None and not isinstance(machine, Machine):
-        # Another machine, but the workload's time: what came with a tick still does.
+        # Another machine, but the workload's clock: events at ticks stay at ticks.
         shape = replace(shape, tick_phase=workload.machine.tick_phase)
     if costs is not None:
         shape = shape.with_costs(costs)
@@ -189,7 +189,7 @@ _kept: WeakKeyDictionary[Trace, pl.DataFrame] = WeakKeyDictionary()
 
 
 def _check(source: object, policy: object, seed: object, max_events: object) -> None:
-    """What a slip in Python would otherwise carry deep into the engine."""
+    """Checks the arguments of `simulate`, so that wrong types do not reach the engine."""
     if not isinstance(source, (Workload, Trace)):
         raise UsageError(
             f"a simulation of {source!r:.80}", "a workload or a trace", "see schedscope.workload"
@@ -301,7 +301,7 @@ def _run(
 def _priorities(workload: Workload, ncpu: int) -> dict[str, list[Any]]:
     """Class, nice and real-time priority by utid, of threads that are not plainly fair.
 
-    For a policy whose trace does not show them; `extract` reads them.
+    For policies whose traces do not show them; `extract` reads them.
     """
     own = workload.threads.with_row_index("utid", offset=ncpu).filter(
         (pl.col("class") != "fair") | (pl.col("nice") != 0)

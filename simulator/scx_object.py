@@ -28,7 +28,7 @@ class SchedExt(Policy):
     def __init__(
         self, path: str | os.PathLike[str], rodata: Mapping[str, Any] | None = None
     ) -> None:
-        """Reads the object; what is in it is looked at when it is to run."""
+        """Reads the object; its content is checked when it runs."""
         self.path = Path(path)
         self.rodata = dict(rodata or {})
         try:

@@ -1,4 +1,4 @@
-"""Services of a trace, and the figures by which `whatif` knows them.
+"""Services of a trace, and the figures that `whatif` compares.
 
 A service is a set of threads that answer a request together: those of one name, process, control
 group, unit or container. The same figures describe prediction and reality (`whatif`,
@@ -27,15 +27,15 @@ BY = ("comm", "name", "process_name", "cgroup", "service")
 
 
 def check_by(by: str) -> None:
-    """Raises `UsageError` unless services can be told by this."""
+    """Raises `UsageError` unless services can be identified by this."""
     if not isinstance(by, str) or by not in BY:
         raise UsageError(f"by={by!r}", "what a service is", f"one of {', '.join(BY)}")
 
 
 def services(trace: Trace, by: str) -> pl.DataFrame:
-    """One row per thread of the trace: `utid`, and `service`, null where the trace tells none.
+    """One row per thread of the trace: `utid`, and `service`, null where the trace has none.
 
-    Raises `UsageError` if it tells none of any thread.
+    Raises `UsageError` if no thread has one.
     """
     check_by(by)
     column = "comm" if by == "name" else by

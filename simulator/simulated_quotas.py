@@ -1,5 +1,4 @@
-"""What a simulated trace says of quotas: when periods ended, and how often a quota held a group
-back.
+"""Quotas of a simulated trace: when periods ended, and how often a quota held a group back.
 
 As on a real host (`schedscope.analysis.causes.throttling`) the times in which a group was held back
 follow from the refills of its quota and the time that its threads ran.
@@ -48,7 +47,8 @@ def add_quotas(
     about["rows"]["quota_refills"] = refills.height
     for row in about["groups"]:
         if row.get("quota"):
-            # As if each had been held back: then the accounting says whether, and for how long.
+            # Treat each group as throttled: the accounting then finds whether it was, and for how
+            # long.
             row["n_periods"] = row["n_throttled"] = (end - begin) // row["period"]
     if folder is None:
         tables["quota_refills"] = refills

@@ -1,4 +1,4 @@
-"""How far recordings of one workload lie apart, as far as one of them can tell.
+"""How far recordings of one workload lie apart, estimated from a single one.
 
 Three things differ from one recording to the next, and one recording shows something of each:
 
@@ -58,7 +58,7 @@ DRAWS = 100
 
 
 def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Of each service, how far its figures in one recording lie from those in the next.
+    """For each service, how far its figures in one recording lie from those in the next.
 
     `outside` is the share of others. Empty for a simulated trace, which would be the same again.
     """
@@ -68,7 +68,7 @@ def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
     beside = min(1.0, outside / BUSY)
     return {
         service: {
-            # By chance both recordings are off.
+            # Chance affects both recordings.
             **{
                 key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * beside)
                 for key, most in BESIDE.items()
@@ -88,7 +88,7 @@ def from_others(key: str, outside: float) -> tuple[float, float]:
     >>> from_others("waiting", 0.0)
     (0.0, 0.0)
     """
-    # The little that kernel threads and a recorder take on a quiet host they take again.
+    # The little time of kernel threads and a recorder on a quiet host is the same again.
     times = 1 + (OTHERS - 1) * min(1.0, outside / BUSY)
     least, most = outside / times, max(outside, min(MOST, times * outside))
     if key == "throughput":
@@ -136,7 +136,7 @@ def _of_command(trace: Trace) -> pl.Series | None:
 
 
 def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Of each service, how far its figures differ by chance: a standard deviation of logarithms.
+    """For each service, how far its figures differ by chance: a standard deviation of logarithms.
 
     `cpu_time`, `waiting` and `wait_p99`; `named` has the `service` of each `utid`.
     """
@@ -146,7 +146,7 @@ def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]
         .join(lazy, on="utid")
         .select("service", "state", "dur", begin="ts", end=pl.col("ts") + pl.col("dur"))
     )
-    # Of each service from when it was first active to when it was last.
+    # The life of each service, from its first to its last activity.
     lives = active.group_by("service").agg(
         since=pl.col("begin").min(),
         length=((pl.col("end").max() - pl.col("begin").min()) // PARTS + 1).cast(pl.Int64),

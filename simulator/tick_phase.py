@@ -1,7 +1,7 @@
 """When a traced host's clock ticked: how often, and at which instants.
 
 Slices end at ticks, and so do the sleeps of many timers. A replay whose ticks fall between those of
-the host cuts short slices that were whole.
+the host cuts full slices short.
 """
 
 from __future__ import annotations
@@ -48,13 +48,12 @@ class Clock:
 def measured_clock(trace: Trace, switches: pl.DataFrame | None = None) -> Clock | None:
     """The host's clock as preemptions and kernel threads show it; None if they do not.
 
-    Looked at are switches away from a thread that could have gone on, to one
-    that had waited for some time: what else than a tick decides on them? And wakes of
-    kernel threads, whose timers count ticks (kernel/time/timer.c); with a timer that ends
-    requests between ticks (HRTICK, on in Linux 7.2) they alone tell. Their
-    instants, modulo the period of each of `RATES`, crowd within `LATE` if that
-    is the rate; the one that crowds beyond chance by most is taken. `switches` are
-    those of the trace, if they have been read already.
+    Looked at are switches away from a thread that could have gone on, to one that had waited for
+    some time: nothing but a tick can decide on them. And wakes of kernel threads, whose timers
+    count ticks (kernel/time/timer.c); with a timer that ends requests between ticks (HRTICK, on in
+    Linux 7.2) only those show it. Their instants, modulo the period of each of `RATES`, crowd
+    within `LATE` if that is the rate; the one furthest beyond chance is taken. `switches` are those
+    of the trace, if they have been read already.
     """
     chosen = _decided(trace, switches)
     instants = np.concatenate([chosen, _woken(trace)])
@@ -131,7 +130,7 @@ def rate(settings: Mapping[str, Any], workload: Workload) -> int:
 def shifted(machine: Machine, hz: int, times: int) -> Iterator[Machine]:
     """The machine so many times: its ticks at their own instants, then later by equal parts.
 
-    Which thread a tick finds running decides about many waits, and no model knows it for sure:
+    Which thread a tick finds running decides about many waits, and no model predicts it reliably:
     replays with ticks at other instants show what depends on that.
 
     >>> from schedscope.simulator.machine import machine

@@ -1,9 +1,9 @@
-"""Services that run for a time and not for an amount of work: how often they go round their loop.
+"""Services that run for a time and not for an amount of work: how often they go through their loop.
 
 Clients that ask again as soon as they have an answer, until a time is over, or servers of such
-clients, do as much as they can in that time. A recording shows as many rounds as there were; with
-a change there would be more or fewer, and their CPU time with them. What a replay can tell is how
-fast the recorded rounds follow one another.
+clients, do as much as they can in that time. A recording shows as many rounds as there were; with a
+change there would be more or fewer, and their CPU time with them. A replay can show how fast the
+recorded rounds follow one another.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def throughput(
 
 
 def paces(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, Any]]:
-    """Of each service of a recording the `rounds`, the share of sleeps that no thread ended
-    (`outside`), and the `length` of its life, None if it was not over at the end."""
+    """For each service of a recording: the `rounds`, the share of sleeps that no thread ended
+    (`outside`), and the `length` of its life, None if it was not over at the end.
+    """
     begin = trace.window[0]
     lazy = named.drop_nulls().lazy()
     asleep = trace.switches.filter(pl.col("prev_state") != "runnable").select(utid="prev_utid")

@@ -1,8 +1,8 @@
-"""Of what waits consisted in a recording and in its replay: the cause that a change touches.
+"""What waits consisted of in a recording and in its replay: the cause that a change affects.
 
-A replay may wait as long as the recording for another reason, and then says nothing of a change of
-the real one. Where a change takes a quota away, the recording's own times in which it held nobody
-back show what waits are without it.
+A replay may wait as long as the recording for another reason; then it predicts nothing about
+changing the real one. Where a change takes a quota away, the recording's own times without
+throttling show what waits are without it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def shares(trace: Trace, named: pl.DataFrame) -> Shares:
     sums = parts.group_by("service").agg(
         known=(pl.col("wait") - pl.col("unknown")).sum(),
         behind=pl.sum_horizontal(BEHIND).sum(),
-        # What is only a lower bound cannot be compared.
+        # Lower bounds cannot be compared.
         throttled=pl.when(pl.col("throttled").is_not_null().all()).then(pl.col("throttled").sum()),
     )
     unclear = pl.col("service").is_in(by_idling.implode())
@@ -72,7 +72,7 @@ def apart(
     """The cause's share of the waiting in the recording and in the replay, and by which factor the
     two differ; None where it is not known.
 
-    Of a quota it is also the factor between what is left without it.
+    For a quota it is also the factor between the remaining waits.
     """
     times = [(one.get(cause), one.get("known")) for one in (recorded, replayed)]
     if any(part is None for part, _ in times):
@@ -92,7 +92,7 @@ def _factor(first: float, second: float) -> float:
 def without_quota(
     trace: Trace, named: pl.DataFrame, groups: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """Of each service in `groups` its waits at times when their quotas held nobody back: `n`,
+    """For each service in `groups`, its waits at times when their quotas throttled no thread: `n`,
     `mean` and `p99`, ns; only services with `ENOUGH` of them.
 
     Times are periods of the quota, of which neither the one before nor the one after held a thread

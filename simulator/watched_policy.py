@@ -1,4 +1,4 @@
-"""Threads that a policy was given and has forgotten: which hook was given them, and when."""
+"""Threads that a policy was given but never picked: by which hook, and when."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Watched:
         self._passed_over: set[int] = set()
 
     def __getattr__(self, name: str) -> Any:
-        """All that needs no note is the policy's own."""
+        """Everything else is passed through to the policy."""
         return getattr(self._policy, name)
 
     def enqueue(self, w: SimWorld, cpu: int, t: int, how: str) -> None:
@@ -56,7 +56,7 @@ class Watched:
         return t
 
     def on_idle(self, w: SimWorld, cpu: int) -> int | None:
-        """The same; after it the CPU idles."""
+        """The same for stealing; without a thread the CPU idles."""
         t = self._policy.on_idle(w, cpu)
         if t is not None:
             self._picked(t)
@@ -69,7 +69,9 @@ class Watched:
         self._passed_over.discard(t)
 
     def check(self, names: Sequence[str], end: int) -> None:
-        """Raises `UsageError` if a thread was passed over for most of a run that ended at `end`."""
+        """Raises `UsageError` if a thread was never picked for most of a run that ended at
+        `end`.
+        """
         for t, (hook, since) in sorted(self._given.items(), key=lambda one: one[1][1]):
             if t in self._passed_over and end - since > _LONG * end:
                 raise UsageError(

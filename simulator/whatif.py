@@ -201,7 +201,7 @@ def whatif(
       recording and in the replay of the recorded configuration, and the factor between them (for a
       quota also between what is left);
     * `tested_on`, `tested_mean`, `tested_p99`: where a quota is taken away, how many waits the
-      recording has at times when it held nobody back, and how long they were; `test_error`,
+      recording has at times when it throttled no thread, and how long they were; `test_error`,
       `test_p99_error`: how many times as long as those predicted, at least 1;
     * `unclear`: what the recording does not show, and by which a figure of the answer differs more
       than twofold: the ranges span all extractions that replay the recording as well, and such a
@@ -209,8 +209,8 @@ def whatif(
     * `crowd`: how many times as many threads are alive at once as ever in the recording; 1 if no
       more are;
     * `model`: whether the change is under the `same` policy as recorded, another `version` of it or
-      one of another `family`, of which the replay of the recorded configuration says nothing: then
-      no figure is good;
+      one of another `family`, about which the replay of the recorded configuration says nothing:
+      then no figure is good;
     * `others_share`: the share of CPU time that was not the recorded command's, or not that of the
       selected threads: ranges from fewer than three captures are wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
@@ -313,7 +313,7 @@ def gathered(
     seed: int = 1,
     progress: Progress | None = None,
 ) -> Asked:
-    """What one capture says of the change."""
+    """The result of one capture for the change."""
     rest = (by, replays, seed, progress)
     return Asked(
         was,
@@ -327,7 +327,9 @@ def gathered(
 
 @dataclass(frozen=True)
 class AsItWas:
-    """What one capture says of each service: how many threads, as recorded, and each replay."""
+    """The result of one capture for each service: how many threads, as recorded, and each
+    replay.
+    """
 
     sizes: dict[str, int]
     recorded: dict[str, dict[str, Any]]
@@ -359,7 +361,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Other:
-    """What another extraction says of each service: its replay as it was, and with the change."""
+    """The result of another extraction for each service: its replay as it was, and with the
+    change.
+    """
 
     unclear: str
     """What the recording does not show, and how it is recorded."""
@@ -423,7 +427,7 @@ def _replayed(
 ) -> list[dict[str, dict[str, Any]]]:
     """Figures of each service in each replay; those that ended are followed to their end.
 
-    To `causes` is added of what the waits of the first replay consisted.
+    Adds to `causes` what the waits of the first replay consisted of.
     """
     named = replayed_services(way, by)
     whole = [name for name, row in recorded.items() if row["completion"] is not None]
@@ -450,7 +454,8 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         weight[service] = (own["waiting"] or 0, own["cpu_time"] or 0)
         apart = off(own, middle, floor)
         sums = max(apart["cpu_time"], apart["waiting"])
-        # A figure may be far off that is too small for the verdict, or whose sum is not.
+        # A figure may be far off although it is too small for the verdict, or although its sum is
+        # not off.
         errors = {key: times(own[key], middle[key], BRIEF) for key in RANGES}
         errors[RATE] = times(own[RATE], middle[RATE], 1.0)
         sizes = sorted(one.was.sizes.get(service, 0) for one in captures)
@@ -534,8 +539,9 @@ def _of(capture: Asked, service: str) -> dict[str, Any]:
 def _explained(
     captures: Sequence[Asked], said: Sequence[Mapping[str, Any]], service: str, floor: float
 ) -> dict[str, list[dict[str, Any]]]:
-    """What other extractions say of a service that replay its recording as well, by what is
-    unclear: of each capture, of which some may have no such extraction."""
+    """Figures of a service from other extractions that replay its recording equally well, by what
+    is unclear: of each capture, of which some may have no such extraction.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
     for i, (capture, one) in enumerate(zip(captures, said, strict=True)):
         base = max(off(one["recorded"], one["replayed"], floor).values())
@@ -550,7 +556,7 @@ def _explained(
 
 
 def _mean_square(captures: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Of each spread the quadratic mean over captures."""
+    """The quadratic mean of each spread over captures."""
     keys = dict.fromkeys(key for one in captures for key in one)
     return {
         key: math.sqrt(sum(one.get(key, 0.0) ** 2 for one in captures) / len(captures))
@@ -559,7 +565,7 @@ def _mean_square(captures: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _spanning(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The ranges that hold those of both."""
+    """The ranges that include those of both."""
     found = {}
     for key, value in one.items():
         known = [each for each in (value, other[key]) if each is not None]
@@ -605,7 +611,7 @@ def _with_rate(
 
 
 def _crowd(recorded: int, changed: int) -> float:
-    """How many times as many threads were alive at once; a few more say nothing."""
+    """How many times as many threads were alive at once; a few more do not matter."""
     return changed / max(1, recorded) if changed > recorded + 2 else 1
 
 

@@ -1,4 +1,4 @@
-"""What is to be said beside an answer of `whatif`: why it is refused, what was not recorded."""
+"""Notes beside an answer of `whatif`: why it is refused, what was not recorded."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _CAUSES = {QUOTA: "times in which the quota was used up", THREADS: "times in whi
 
 
 def _test(row: Mapping[str, Any], by: str) -> str:
-    """What the recording's own times without the cause say of the answer."""
+    """What the recording's own times without the cause show about the answer."""
     waits = f"{several(row['tested_on'], 'wait')} of {row[by]!r} at times without throttling"
     found = f"{duration(row['tested_mean'])} on average, p99 {duration(row['tested_p99'])}"
     worse = max(row["test_error"], row["test_p99_error"])
@@ -151,7 +151,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def unrecorded(trace: Trace) -> list[str]:
-    """What the recorded scheduler knew, or did, and a replay of this trace does not."""
+    """What the recorded scheduler knew or did that a replay of this trace does not."""
     found = []
     simulated = trace.metadata("source", "format") == "simulation"
     linux = trace.info.get("os") == "Linux" and not simulated

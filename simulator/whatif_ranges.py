@@ -95,7 +95,7 @@ def of_change(
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
-    it is not. `fitted`: how far recordings lie apart besides, as one of them tells it, and the
+    it is not. `fitted`: how far recordings lie apart besides, estimated from one of them, and the
     share of others (`schedscope.simulator.spread`). `crossed`: under another policy than recorded.
     """
     off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
@@ -141,7 +141,7 @@ def _of_few(
     runs = [run for one in captures for run in one["changes"]]
     outside = fitted.get("outside", 0.0)
     spread = {**fitted, RATE: fitted.get("cpu_time", 0.0)}
-    # A simulated recording, of which nothing is fitted, would be the same again.
+    # A simulated recording, for which nothing is fitted, would be the same again.
     all_runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
     few = max((run.get("few") or 0.0 for run in all_runs), default=0.0) if fitted else 0.0
     chance = math.sqrt(few) * (1 + min(1.0, outside / BUSY))
@@ -155,7 +155,7 @@ def _of_few(
     ends = {"wait_p50": _MEDIANS[outside >= BUSY]} if fitted else {}
     found = extremes(runs, widths, ends)
     for key, (_, up) in widths.items():
-        # No factor makes more of a replay without waits.
+        # No factor enlarges a replay without waits.
         if found[f"{key}_high"] == 0 and (fitted or off[key]):
             found[f"{key}_high"] = math.ceil(BRIEF * math.exp(up))
     return found

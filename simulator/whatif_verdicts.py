@@ -3,8 +3,8 @@
 A figure is no better than the replay of the recorded configuration is in that figure, and good only
 if its own range says something: it has to be narrow, and to rest on more than a few waits. All are
 worse if the cause that the change touches has another share of the waiting there than in the
-recording, if the recording's own times without that cause say otherwise, or if the change is to a
-scheduler that the replay of the recorded one says nothing of.
+recording, if the recording's own times without that cause contradict the answer, or if the change
+is to a scheduler about which the replay of the recorded one says nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RATE = "throughput"
 
 
 def verdict(factor: float) -> str:
-    """Of a figure that is off by this factor."""
+    """The verdict of a figure that is off by this factor."""
     return "good" if factor <= BOUND else "doubtful" if factor <= REFUSED else "refused"
 
 
@@ -82,7 +82,7 @@ def of_cause(
     """Columns on the share of the cause in the waiting, summed over captures."""
     first, second = (_sum([one.get(service, {}) for one in side]) for side in (recorded, replayed))
     if max(first["known"] or 0, second["known"] or 0) < floor:
-        return {}  # it waits too little for any cause to matter
+        return {}  # it waits too little for causes to matter
     found = apart(first, second, cause)
     if found is None:
         return {"cause": cause} if cause == QUOTA else {}

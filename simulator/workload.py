@@ -30,7 +30,7 @@ from schedscope.store import cache
 
 FORMAT_VERSION = 1
 
-# Order is meaning: the engine knows operations and classes by number.
+# The order matters: the engine numbers operations and classes by it.
 OPS = (
     "run",
     "sleep",
@@ -206,7 +206,7 @@ class Workload:
             .select("program", "at", "step", "count")
         )
         for key, of_program in repeats.partition_by("program", as_dict=True).items():
-            # Behind each repeat: how much more has been gone through than stands there.
+            # After each repeat: how many more steps are executed than written.
             places, extras = [0], [0]
             for _, at, to, count in of_program.sort("at").iter_rows():
                 before = extras[bisect_right(places, to or 0) - 1]
@@ -307,9 +307,10 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
 
 
 def _table(about: Mapping[str, Any], name: str, schema: Mapping[str, Any]) -> pl.DataFrame:
-    """The rows of that name; raises ValueError if they are none, or hold more than plain values.
+    """The rows of that name; raises ValueError if they are not rows, or hold more than plain
+    values.
 
-    Polars takes all memory for types that are nested hundreds of times.
+    Polars uses up all memory on types that are nested hundreds of times.
     """
     rows = about.get(name) or []
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):

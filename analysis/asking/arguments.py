@@ -1,7 +1,7 @@
-"""What a question is asked with: traces, and an expression that selects.
+"""Checks of a question's arguments: traces, and the expression that selects.
 
-A path where a trace belongs, or an expression that is neither true nor false, would otherwise end
-in an error of Python or Polars that names neither, or select by chance.
+A path where a trace belongs, or an expression that is neither true nor false, would otherwise raise
+an unrelated error of Python or Polars, or select arbitrary rows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def check_traces(value: object, question: str) -> None:
 
 @contextmanager
 def selecting(where: object) -> Iterator[None]:
-    """While a question is answered with this selection; None selects all.
+    """Context in which a question is answered with this selection; None selects all.
 
     Raises `UsageError` for anything but an expression that is true or false for each row, also
     where that shows only when Polars computes it.
@@ -86,7 +86,7 @@ def selecting(where: object) -> Iterator[None]:
 
 
 def count(name: str, value: object, of: str, *, least: int = 1) -> int:
-    """A whole number of something that an argument gives, as in "waits".
+    """The count that an argument gives; `what` it counts is named in the error, as in "waits".
 
     Raises `UsageError` for anything else.
     """
@@ -117,7 +117,7 @@ def _unknown_column(where: pl.Expr, error: Exception) -> UsageError:
 
 
 def _no_word(error: Exception) -> str | None:
-    """The text that is compared with a column of fixed words and is none of them."""
+    """A text that is compared with a column of fixed words but is not one of them."""
     found = re.search(r'to `enum` failed for value "(.*)"', str(error))
     return found and found[1]
 
@@ -149,7 +149,7 @@ def _kind(where: pl.Expr) -> pl.DataType | None:
 
 
 def _blamed(where: pl.Expr, error: pl.exceptions.PolarsError) -> bool:
-    """Whether it is the expression that Polars cannot compute, and not the question."""
+    """Whether Polars failed on the expression, not on the question."""
     names = where.meta.root_names()
     if isinstance(error, pl.exceptions.ColumnNotFoundError):
         return any(_names(error, name) for name in names)

@@ -21,7 +21,7 @@ THREAD_GROUPS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What a command says of itself, and how it asks, narrows and shows.
+    """A command's description, and how it calls its question, selects and prints.
 
     The command's name is that of the question's file, and the file's docstring its description.
     """

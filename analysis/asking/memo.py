@@ -21,16 +21,16 @@ def once(
 ) -> Answer:
     """What `analysis(trace, **options)` returns, kept for as long as the trace is.
 
-    With `where`, that of these threads: of the same expression, not of one that says the same.
+    With `where`, the answer about these threads; only the same expression object finds it again.
 
-    A trace does not change, so neither does the answer; it stays in memory, so this
-    is for those of few rows.
+    A trace does not change, so neither does the answer; it stays in memory, so use this for answers
+    with few rows.
     """
     kept = _answers.setdefault(trace, {})
     key = (analysis, id(where), tuple(sorted(options.items())))
     if key not in kept:
         chosen = {} if where is None else {"where": where}
-        # The expression stays, or another one could have its number.
+        # Keep the expression alive: otherwise a new one could get the same id().
         kept[key] = where, analysis(trace, **options, **chosen)
     answer: Answer = kept[key][1]
     return answer

@@ -1,4 +1,4 @@
-"""What a question needs of a trace, declared once; a trace without it is refused in one sentence.
+"""What a question needs from a trace, declared once; a trace without it is refused in one sentence.
 
 `@needs("wakeups")` above a public question is the declaration. From it come the error, which names
 how to record what is missing, and the last line of the docstring. docs/opening-traces.md lists what
@@ -90,7 +90,8 @@ NEEDS = {
         _has_switches,
     ),
     "wakeups": Need("wakeups", _RECORD_WAKEUPS, _has_wakeups),
-    # Threads are seen to run again after they slept also where nothing says who woke them, or when.
+    # Without wakeups, threads still run again after they slept; only the waker and the time are
+    # missing.
     "wakeup_events": Need("wakeups", _RECORD_WAKEUPS, _has_wakeup_events),
     "competitors": Need(
         "record of all threads",
@@ -180,7 +181,7 @@ def needs(*names: str) -> Callable[[Question], Question]:
 
 
 def _check_columns(trace: Trace, missing: str, question: str) -> None:
-    """Raise `UsageError` if a table that somebody made lacks the column that Polars misses."""
+    """Raise `UsageError` if a table from another program lacks the column that Polars misses."""
     column = re.search(r'"(\w+)"', missing)
     for table, declared in TABLES.items():
         if column and column[1] in declared.schema:

@@ -1,9 +1,9 @@
-"""Sleeps that the disk ended: the thread's own request was done, and that woke it (Linux).
+"""Sleeps that ended because the thread's own request to a disk completed (Linux).
 
-Of each sleep in which no signal counts: whether an interrupt's handler woke the thread, on a CPU
-where the last thing that a disk had done, since the CPU's last switch, was a request which this
-very thread had made. Anything less is no proof: what other threads read ahead, what a journal or a
-worker writes, and what the kernel hands on to a worker when the disk is done.
+A sleep counts if an interrupt handler woke the thread, on a CPU where the last disk completion
+since the CPU's last switch was of a request that this thread had made. Anything less is not proof:
+other threads read ahead, journals and workers write, and the kernel hands completions on to
+workers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _REQUEST = ["device", "sector"]
 
 
 def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
-    """Of `times` (`utid`, `ts`, `dur`, `state`) the `utid` and `ts` of those for a disk.
+    """The sleeps of `times` (`utid`, `ts`, `dur`, `state`) that were for a disk: `utid` and `ts`.
 
-    And of the request: `device`, when it was `made` and `given` to the disk (null if that was not
-    seen), and `done`.
+    The request's columns: `device`, when it was `made` and `given` to the disk (null if that was
+    not seen), and `done`.
     """
     requests = trace.disk_requests.with_columns(pl.col("step").cast(pl.String)).sort(
         "ts", maintain_order=True
@@ -38,7 +38,7 @@ def disk_sleeps(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
         done = done.join_asof(
             owners, on="ts", by=_REQUEST, strategy="backward", check_sortedness=False
         )
-    # The number of a sector comes again: a beginning before the last request there is no other's.
+    # Sector numbers recur: a start before the previous request for the sector belongs to that one.
     last = pl.col("ts").shift(1).over(*_REQUEST)
     begun = {"made": pl.col("start_at"), "given": pl.col("issue_at")}
     done = done.select(

@@ -1,4 +1,4 @@
-"""Locks that threads waited for, how many at once, and who had them meanwhile."""
+"""Locks that threads waited for, how many at once, and which threads held them meanwhile."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def convoys(trace: Trace, *, top: int = 3, affected: pl.Series | None = None) ->
 
     `affected`: only those for which these threads (utids) waited, by how long these did.
 
-    Only what one thread holds at a time counts: mutexes, not conditions or semaphores. While
-    somebody waits, a thread that gives such a lock back wakes another. So the time between two
-    releases belongs to the thread that ends it; what follows the last release is nobody's.
+    Only what one thread holds at a time counts: mutexes, not conditions or semaphores. While a
+    thread waits, a thread that releases such a lock wakes another. So the time between two releases
+    belongs to the thread that ends it; the holder after the last release is unknown.
     """
     if not (has(trace, "locks") or has(trace, "system_calls")):
         return []
@@ -144,7 +144,7 @@ def depth_spans(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
     >>> depth_spans([(0, 10), (5, 8), (20, 30)])
     ([(0, 10), (20, 30)], [(5, 8)])
     """
-    # Of equal times the ends come last: spans that touch are one.
+    # Of edges at the same time the ends come last: spans that touch are one.
     steps = sorted(step for begin, end in spans for step in ((begin, 0), (end, 1)))
     depth, since = 0, {1: 0, 2: 0}
     found: dict[int, list[Span]] = {1: [], 2: []}
@@ -161,16 +161,16 @@ def depth_spans(spans: Iterable[Span]) -> tuple[list[Span], list[Span]]:
 
 
 def _holes(trace: Trace) -> list[Span]:
-    """When releases may have gone unseen."""
+    """When releases may be missing from the trace."""
     return losses_of_any_event(trace).select("ts_begin", "ts_end").collect().rows()
 
 
 def holders(
     waited: Iterable[Span], releases: list[tuple[int, int]], holes: Iterable[Span] = ()
 ) -> dict[int | None, list[Span]]:
-    """Whose each part of `waited` is: of the thread of the next of `releases` (`ts`, `utid`).
+    """Which thread held the lock in each part of `waited`: that of the next of `releases`.
 
-    Of a part with a hole in it nothing is known.
+    `releases` are (`ts`, `utid`). For a part with lost events the holder is unknown.
 
     >>> holders([(0, 10), (20, 30)], [(4, 7), (10, 8), (29, 7)], [(8, 9)])
     {7: [(0, 4), (20, 29)], None: [(4, 10), (29, 30)]}

@@ -1,7 +1,7 @@
 """Sleeps for a lock: which lock, and who released it (Linux, where recorded).
 
 A program's lock is a futex. A sleep in a futex call is a wait for the futex at the address that the
-call names, in the thread's process. Whoever woke the thread while inside a call that wakes waiters
+call names, in the thread's process. The thread that woke it from inside a call that wakes waiters
 of the same futex has released it. A lock of the kernel is named by `lock:contention_begin`; who
 woke the thread has released it. Anything else is null, never guessed.
 """
@@ -55,10 +55,9 @@ def lock_waits(trace: Trace, times: pl.LazyFrame | None = None) -> pl.DataFrame:
 
     `times` may be what `causes` made of it; without `times`: all sleeps. `pid`: the process whose
     futex it is; null for a lock of the kernel. `kind`: `futex`, or the kind of the kernel's lock.
-    `address`: null where the source tells the kind alone.
-    `is_lock`: it is one that a single thread holds at a time, as far as that is proved.
-    `releaser`: who released it, or null. `ended`: "timeout" or "signal" where nobody did, because
-    the call returned for that reason; else null.
+    `address`: null where the source gives only the kind. `is_lock`: it is one that a single thread
+    holds at a time, as far as that is proved. `releaser`: who released it, or null. `ended`:
+    "timeout" or "signal" where the call returned for that reason, without a release; else null.
     """
     if times is None:
         times = trace.states.filter(
@@ -201,10 +200,11 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         )
         .join(wakes, on=["waker", "at"], how="left")
     )
-    # Of other processes memory may lie elsewhere, but a wake wakes only those of its own futex.
+    # In other processes the memory may be mapped elsewhere, but a wake reaches only waiters of its
+    # own futex.
     same = (pl.col("waker_pid") == pl.col("pid")) & (pl.col("waker_address") == pl.col("address"))
     across = (pl.col("waker_pid") != pl.col("pid")) & pl.col("shared") & pl.col("waker_shared")
-    # A process's own futex is woken by none but its own threads.
+    # Only a process's own threads can wake waiters of its private futex.
     unknown = (
         pl.col("waker_pid").is_null()
         & (pl.col("waker_address") == pl.col("address"))
@@ -212,7 +212,7 @@ def _of_programs(trace: Trace, times: pl.LazyFrame) -> pl.DataFrame:
         & ~pl.col("waker_shared")
     )
     sure = pl.col("entered") & (same | across | unknown)
-    # What the call returned: of an entry, before which the end was not seen, it is null.
+    # What the call returned; null for an entry whose return was not recorded.
     back = (
         trace.system_calls.filter(pl.col("utid").is_in(slept["utid"].unique().implode()))
         .select("utid", "ts", "value")

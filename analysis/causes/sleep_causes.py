@@ -1,11 +1,11 @@
-"""What threads slept for, told by system calls and requests to disks (Linux, where recorded).
+"""What threads slept for, from system calls and requests to disks (Linux, where recorded).
 
-Of each time off the CPU: the last end of a system call that the thread had before it. An entry
-says which call it slept in; a return, that it was in none. The next one must fit, and nothing may
-be missing between the two: else the cause is `unknown`. A request to a disk whose end woke the
-thread that had made it says more than the call; so does the kernel where it says itself that a
-sleep was for I/O, or where its stack shows that it was for a page fault. A stack shows the call,
-too, of those of which no call is known.
+Of each time off the CPU: the last end of a system call that the thread had before it. An entry says
+which call it slept in; a return, that it was in none. The next one must fit, and nothing may be
+missing between the two: else the cause is `unknown`. A request to a disk whose end woke the thread
+that had made it says more than the call; so does the kernel where it says itself that a sleep was
+for I/O, or where its stack shows that it was for a page fault. Where no call is known, a stack
+shows it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def causes(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
     known = names(trace.info.get("machine"))
     chosen = trace.metadata("ftrace", "calls_of") not in (None, "all")
     # A thread that is not its process's first and calls execve takes the first one's number, which
-    # the kernel's filter has forgotten by then: nothing tells of its later calls.
+    # the kernel's filter has dropped by then: its later calls are not recorded.
     execs = [number for number, name in known.items() if name.startswith("execve")]
     left = inside & pl.col("number").is_in(execs) & pl.col("next_step").is_null()
     evidence = (
@@ -186,7 +186,7 @@ def _with_reasons(named: pl.LazyFrame, groups: dict[str, str]) -> pl.LazyFrame:
     """With what the kernel said itself, or its stack shows; `groups`: the causes of calls."""
     by_stack = pl.col("from_stack").fill_null(value=False)
     fault = by_stack & (pl.col("entry") == "page fault").fill_null(value=False)
-    # A stack says nothing new of a sleep whose call is known, nor of one that is no call's.
+    # A stack adds nothing to a sleep whose call is known, or to one outside of any call.
     settled = ("in the call", "kernel thread", "state")
     nothing_better = by_stack & ~pl.col("evidence").is_in(settled)
     of_entry = (
@@ -216,15 +216,16 @@ def _with_reasons(named: pl.LazyFrame, groups: dict[str, str]) -> pl.LazyFrame:
 
 
 def _all_calls(trace: Trace) -> bool:
-    """Whether every call was recorded: other tracers may have been told to leave some out."""
+    """Whether every call was recorded: other tracers may have been set to leave some out."""
     return bool(trace.metadata("recorder", "name") == "ftrace")
 
 
 def _with_doubt(trace: Trace, found: pl.LazyFrame) -> pl.LazyFrame:
     """`doubt`: between the end of the call and the sleep, events of the thread may be missing.
 
-    A running thread becomes `unknown` where events of its CPU are lost. One that was so before
-    stays it, so losses of the CPU on which the call's end was seen are looked at, too.
+    A running thread becomes `unknown` where events of its CPU are lost. A thread that already was
+    `unknown` stays so; therefore losses on the CPU where the call's end was recorded are checked,
+    too.
     """
     unseen = (
         trace.states.filter(pl.col("state").cast(pl.String) == "unknown")

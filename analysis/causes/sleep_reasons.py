@@ -1,4 +1,4 @@
-"""What the kernel itself said of sleeps: whether for I/O, and in which function (Linux).
+"""What the kernel itself reported about sleeps: whether for I/O, and in which function (Linux).
 
 Kernels say it at one of two times: when the thread falls asleep (Android from 6.12 on), or when it
 is woken (`sched_stat_iowait`; Android before). Between two runs a thread sleeps once, so either
@@ -19,12 +19,12 @@ _ASLEEP = ("sleeping", "blocked", "parked", "stopped")
 
 
 def sleep_reasons(trace: Trace, times: pl.LazyFrame) -> pl.LazyFrame:
-    """Of `times` (`utid`, `ts`) those of which something was said.
+    """Those of `times` (`utid`, `ts`) about which something was reported.
 
     With `io_wait`, `function`, `entry` (how the thread came into the kernel) and `from_stack`.
     """
     state = pl.col("state").cast(pl.String)
-    # A thread that waits for a CPU has slept before, if it did.
+    # A thread that waits for a CPU is not asleep: the report is about the sleep before.
     lived = (
         trace.states.filter(state != "runnable")
         .select("utid", "ts", state=state)

@@ -1,4 +1,4 @@
-"""What are Linux's softirq vectors called?"""
+"""The names of Linux's softirq vectors."""
 
 SOFTIRQS = (
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
@@ -7,7 +7,7 @@ SOFTIRQS = (
 
 
 def softirq(number: int) -> str:
-    """What tables call it.
+    """The name of a softirq in tables.
 
     >>> softirq(3), softirq(99)
     ('softirq NET_RX', 'softirq 99')

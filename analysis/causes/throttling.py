@@ -41,7 +41,7 @@ _STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "grou
 
 @dataclass(frozen=True)
 class Throttling:
-    """What is known, with lists by utid as native code wants them."""
+    """What is known about quotas, with lists by utid as native code takes them."""
 
     known: bool
     """The kernel's counters are there: where nothing is said, nobody was throttled."""
@@ -63,7 +63,7 @@ class Throttling:
     dispatch: int = _DISPATCH
 
     def to_native(self) -> dict[str, Any] | None:
-        """When which threads could not run, as native sweeps take it; None if that is not known."""
+        """When each thread could not run, as native sweeps take it; None if unknown."""
         if self.stretches.is_empty():
             return None
         return {"stretches": self.stretches, "group": self.group}
@@ -76,10 +76,10 @@ class Throttling:
 
 
 def throttling(trace: Trace) -> Throttling:
-    """Of each thread whether its group, or one above it, was throttled, and when.
+    """For each thread, whether its group or an ancestor was throttled, and when.
 
-    Of a part of a recording, what the whole shows: which period was one, and how often in all the
-    kernel counted that, is not known within a part.
+    For a part of a recording the whole is used: which periods were throttled, and how often the
+    kernel counted it, cannot be derived from a part.
     """
     if trace.whole is not None:
         return _clipped(once(throttling, trace.whole), *trace.window)
@@ -106,7 +106,7 @@ def throttling(trace: Trace) -> Throttling:
         spans = moved.filter(pl.Series(there, dtype=pl.Boolean))
         of_group = _stretches(trace, one, members, spans, timers)
         if of_group is not None:
-            # Of a thread that moved only what lies in its time there, under a number of its own.
+            # For a thread that moved, only its time in that group, under a number of its own.
             for utid, since, until, _ in spans.iter_rows():
                 if quota not in quotas_of.setdefault(utid, []):
                     quotas_of[utid].append(quota)
@@ -146,12 +146,13 @@ def _clipped(whole: Throttling, begin: int, end: int) -> Throttling:
 def _unread(
     trace: Trace, groups: list[dict[str, Any]], quotas_of: dict[int, list[str]]
 ) -> dict[str, list[int]]:
-    """See `Throttling.gone`. Where timers that refill quotas are recorded, and no more fired than
-    groups are known that have one, none of the others had a quota."""
+    """See `Throttling.gone`. Where refill timers are recorded and no more of them fired than there
+    are known groups with a quota, no other group had one.
+    """
     timers = len(period_timers(trace))
     recorded = trace.metadata("recorder", "quota_refills")
     if recorded is None:
-        # Of captures that do not say it yet only those of ftrace have them.
+        # Older captures do not say so; of these only ftrace's have them.
         recorded = trace.metadata("recorder", "name") == "ftrace"
     if timers or recorded:
         limited = sum(1 for one in groups if one.get("n_periods"))
@@ -174,8 +175,9 @@ def _longest(
     group: list[int | None],
     counted: dict[str, int],
 ) -> dict[int, str]:
-    """Of each thread the quota that held it back longest; by the kernel's count if nothing tells
-    when that was."""
+    """For each thread, the quota that held it back longest; by the kernel's count if the times are
+    unknown.
+    """
     lengths = {
         quota: dict(rows.group_by("group").agg(pl.col("dur").sum()).iter_rows())
         for quota, rows in by_quota.items()
@@ -203,8 +205,8 @@ def _once(stretches: pl.DataFrame) -> pl.DataFrame:
 def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Series:
     """How much of each wait (`utid`, `ts`, `dur`; `idle` of its CPU) was throttled, ns.
 
-    Null where nothing is known of quotas. The longest stretch of idling is not told there: an idle
-    CPU counts from `dispatch` on, in all.
+    Null where nothing is known of quotas. The longest idle stretch is not distinguished there: an
+    idle CPU counts as a whole from `dispatch` on.
     """
     if not held.known:
         return pl.Series("throttled", [None] * len(waits), pl.Int64)
@@ -267,7 +269,7 @@ def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -
 
 
 def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
-    """Of threads with `avoidable` waiting, `utid` and how much of it a quota may explain, `held`.
+    """For threads with `avoidable` waiting: `utid` and `held`, how much of it a quota may explain.
 
     Only those of which the trace does not show when that was: it was at most as long as the kernel
     counted for their groups, ns. Where the trace does show it, none of it counts as avoidable.
@@ -316,7 +318,9 @@ def _stretches(
     spans: pl.DataFrame,
     timers: dict[int, pl.Series],
 ) -> pl.DataFrame | None:
-    """When which CPU ran nobody of the group as its quota was used up; None if no timer tells."""
+    """When each CPU ran no thread of the group because its quota was used up; None without a
+    matching timer.
+    """
     quota, period = group.get("quota"), group.get("period")
     if not quota or not period:
         return None
@@ -332,7 +336,7 @@ def _stretches(
     for states, _ in _states(trace, members, spans):
         for i, periods in enumerate(found):
             explained[i] += _explained(states, periods)
-    # The timer of another group fires at other moments: less is explained by it.
+    # Another group's timer fires at other moments and explains less of the waiting.
     return found[explained.index(max(explained))]
 
 
@@ -354,7 +358,8 @@ def _edges(trace: Trace, fired: pl.Series) -> pl.DataFrame:
 def _states(
     trace: Trace, members: pl.DataFrame, spans: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """When the group's threads wanted a CPU, and which of their waits ended as they `_left`.
+    """When the group's threads wanted a CPU, and which of their waits ended because they left for
+    another queue (`_left`).
 
     In batches: the table is in order of time, so what follows a thread's last row in one is its
     first in a later one.
@@ -436,17 +441,18 @@ class _Seen:
         self._cpus |= set(states["cpu"].drop_nulls().unique())
 
     def periods(self, trace: Trace, group: dict[str, Any]) -> pl.DataFrame:
-        """Stretches from when a CPU last had a thread of the group to the refill, of throttled
-        periods.
+        """Stretches of throttled periods, from when a CPU last had a thread of the group to the
+        refill.
 
-        That is the last run of one there, or the last moment that one left its queue for another:
-        a CPU that is throttled gives none away. A period is one if the group used its quota up but
-        for what CPUs may keep of their slices, and no more are than the kernel counted: those in
-        which the group used most. It counts a period when that ends, so the last one, which lasts
-        beyond the recording, is none of those. Some recorders tell of events before and after the
-        kernel's counters were read. There a CPU is thought to keep no more of a slice than one
-        that the group has left for good (`min_cfs_rq_runtime` in kernel/sched/fair.c), and what
-        the group ran beyond its quota, until the tick that throttles, is taken from the next one.
+        They start at the last run of such a thread there, or when one last left that queue for
+        another: a throttled CPU gives no thread away. A period counts as throttled if the group
+        used up its quota except for what CPUs may keep of their slices. There are at most as many
+        as the kernel counted: those in which the group used most. The kernel counts a period at its
+        end, so the last one, which lasts beyond the recording, is not counted. Some recorders have
+        events from before and after the kernel's counters were read. There a CPU is assumed to keep
+        no more of a slice than one that the group has left for good (`min_cfs_rq_runtime` in
+        kernel/sched/fair.c), and what the group ran beyond its quota, until the tick that
+        throttles, is taken from the next one.
         """
         slice_us = (trace.metadata("scheduler", "tunables") or {}).get(
             "/proc/sys/kernel/sched_cfs_bandwidth_slice_us"
@@ -485,8 +491,9 @@ class _Seen:
 
 
 def _owed(quota: int, rows: pl.Series) -> pl.Series:
-    """Of each `period` how much the group, which `used` that much, had run beyond its quota before,
-    ns."""
+    """For each `period`, how far the group had exceeded its quota before it, ns; `used` is what it
+    used.
+    """
     owed, before, found = 0, None, []
     for row in rows.to_list():
         owed = owed if row["period"] - 1 == before else 0

@@ -159,7 +159,7 @@ def standing(findings: pl.DataFrame) -> str:
 
 
 def verdict(findings: pl.DataFrame) -> str:
-    """What `check` found, in a few words for a person who has to decide."""
+    """What `check` found, in a few words, for a reader who has to decide."""
 
     def named(level: str) -> str:
         rows = findings.filter(pl.col("level") == level).select("check", "text").iter_rows()
@@ -206,12 +206,12 @@ def _filter(trace: Trace) -> CheckRow:
 
 
 def _unknown_time(trace: Trace, tiles: Tiling) -> CheckRow:
-    """CPU time of which it is unknown who ran, but for that of CPUs offline."""
+    """CPU time for which it is unknown what ran, except that of offline CPUs."""
     total = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())
     unknown = max(0, total - tiles.known)
     text = f"{duration(unknown)} of CPU time ({percent(unknown / total if total else 0)})"
     row = part("unknown time", unknown, total, text, unit="ns")
-    # Nobody knows what a CPU did before its first event, if it has any; every recording has that.
+    # What a CPU did before its first event is unknown in every recording.
     begin, end = trace.window
     starts = [cpu.get("first_ts") for cpu in trace.info.get("per_cpu") or []]
     before = sum(max(0, int(end if first is None else first) - begin) for first in starts)
@@ -239,7 +239,7 @@ def _losses(trace: Trace) -> CheckRow:
         .collect()
     )
     total = trace.duration * trace.ncpu
-    # Losses may overlap; of one CPU's time no more than all is lost.
+    # Losses may overlap; a CPU cannot lose more than all of its time.
     lost = min(int(losses["span"].sum()), total)
     texts = [
         f"{several(n, reason.replace('_', ' '))}"
@@ -257,7 +257,7 @@ def _losses(trace: Trace) -> CheckRow:
 
 
 def _unplaced_losses(trace: Trace) -> CheckRow:
-    """Losses of which the source does not say when: no result can leave them out."""
+    """Losses without a time: results cannot exclude them."""
     unplaced = trace.info.get("unplaced_losses") or []
     lost = sum(loss.get("count") or 1 for loss in unplaced)
     text = "none reported"
@@ -269,7 +269,7 @@ def _unplaced_losses(trace: Trace) -> CheckRow:
 def _chain_breaks(trace: Trace) -> CheckRow:
     """Switches whose outgoing thread is not the one that came in before.
 
-    A CPU that comes back after it was offline begins a new chain: that is no break.
+    A CPU that comes back online starts a new chain: that is not a mismatch.
     """
     back = offline(trace).filter("broken").select("cpu", ts_begin="ts")
     breaks = trace.losses.filter(IS_BREAK).join(back.lazy(), on=["cpu", "ts_begin"], how="anti")
@@ -279,7 +279,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
         .sort("len", "cpu", descending=[True, False])
         .collect()
     )
-    # A damaged table may hold any count, and a row of ours no more than this.
+    # A damaged table may hold any count; a row of ours holds at most this.
     found = min(int(per_cpu["len"].sum()), (1 << 63) - 1)
     text = of(found, number_of(trace.switches), "switch", plural="switches")
     if found and trace.ncpu > 1:
@@ -300,7 +300,7 @@ def _chain_breaks(trace: Trace) -> CheckRow:
 
 
 def _mute_idle(trace: Trace) -> list[int]:
-    """CPUs that are seen to go idle again and again, and never to leave it."""
+    """CPUs with repeated switches to idle and none away from it."""
     idle = (
         trace.switches.group_by("cpu")
         .agg(
@@ -313,7 +313,7 @@ def _mute_idle(trace: Trace) -> list[int]:
 
 
 def _contradictions(trace: Trace) -> CheckRow:
-    """Threads seen where, by what was seen before, they could not be."""
+    """Threads with an event that contradicts their earlier ones."""
     found = counter(trace, "contradictions")
     if found is None:
         return unanswered("contradictions", "rows", _uncounted(trace))
@@ -328,7 +328,7 @@ def _unseen_switch_ins(trace: Trace) -> CheckRow:
         return unanswered("unseen switch-ins", "rows", _uncounted(trace))
     total = (counter(trace, "switch_ins") or 0) + found
     row = part("unseen switch-ins", found, total, of(found, total, "switch-in"))
-    # A missing switch breaks the chain of its CPU, or is in a hole.
+    # A missing switch causes a prev/next mismatch on its CPU, or lies in a gap.
     if found > FEW and not number_of(trace.losses) and not trace.info.get("unplaced_losses"):
         row.level = "warning"
         row.text += "; the source reports no missing events, so a gap went unreported or the"
@@ -337,12 +337,12 @@ def _unseen_switch_ins(trace: Trace) -> CheckRow:
 
 
 def _missing_wakeups(trace: Trace) -> CheckRow:
-    """Switch-ins of a sleeping thread that nobody was seen to wake."""
+    """Switch-ins of a sleeping thread without a recorded wakeup."""
     counted = missing_wakeups(trace)
     if counted is None:
         return unanswered("missing wakeups", "rows", _uncounted(trace))
     found, own, taken = counted
-    # Those are the switch-ins that a wakeup should have come before.
+    # The switch-ins that should have followed a wakeup.
     woken = pl.col("cause").is_in(["wake", "new"]) & pl.col("ts_run").is_not_null()
     total = number_of(trace.waits.filter(woken)) + found + own + taken
     text = of(found, total, "switch-in after a sleep", " without a wakeup", plural=_AFTER_SLEEP)
@@ -356,7 +356,9 @@ def _missing_wakeups(trace: Trace) -> CheckRow:
 
 
 def _missing_wakings(trace: Trace) -> CheckRow:
-    """Enqueues whose `waking` was not seen; and what a wait is where there are none at all."""
+    """Enqueues without a recorded `waking`; and what a wait means where there is no `waking` at
+    all.
+    """
     if trace.info.get("os") == "FreeBSD":
         return unanswered("missing wakings", "rows", "FreeBSD also enqueues without a wakeup")
     if not trace.info.get("has_waking", True):
@@ -369,12 +371,12 @@ def _missing_wakings(trace: Trace) -> CheckRow:
     since = pl.col("ts_enqueued") >= pl.lit(first["ts"].first(), pl.Int64)
     unseen = wake & pl.col("ts_ready").is_null() & since
     found, total = trace.waits.select(unseen.sum(), wake.sum().alias("n")).collect().row(0)
-    # Doubt may have taken a `waking` that is there from the wait that it began.
+    # A recorded `waking` may have been detached from its wait because of doubt.
     found = min(found, _without_waking(trace)) if found else 0
     taken = min(found, woken_by_comers(trace, unseen)) if found else 0
     found -= taken
     text = of(found, total, "wakeup", " without a `waking`")
-    # A hole or an unseen run swallows the first step of what is woken across its end.
+    # A gap or an unrecorded run hides the first step of a wakeup that spans its end.
     explained = (counter(trace, "unseen_switch_ins") or 0) + number_of(trace.losses)
     if found and explained:
         some = "" if found <= explained else f"{count(explained)} of them "
@@ -388,7 +390,7 @@ def _missing_wakings(trace: Trace) -> CheckRow:
 
 
 def _without_waking(trace: Trace) -> int:
-    """Enqueues that no `waking` of the thread came just before, whatever it did meanwhile."""
+    """Enqueues not directly preceded by a `waking` of the thread, whatever it did meanwhile."""
     from schedscope import _native
 
     return _native.lone_enqueues(coded(trace, "wakeups", "utid", "ts", "kind"), HALF_A_WAKE)
@@ -405,7 +407,8 @@ def _spurious_wakeups(trace: Trace) -> CheckRow:
 
 
 def _missing_migrations(trace: Trace) -> CheckRow:
-    """Threads that ran from another queue than the one they were put on, and nobody moved them.
+    """Threads that ran from another queue than the one they were put on, without a recorded
+    migration.
 
     Which CPU they waited for meanwhile is not known: their waits stand, their queue does not.
     """
@@ -436,7 +439,7 @@ def _woken(trace: Trace) -> tuple[int, int]:
 
 
 def _wakeups_without_enqueue(trace: Trace) -> CheckRow:
-    """Waits with the first step of a wakeup and without the second, though recorded."""
+    """Waits that have the first step of a wakeup but not the second, although it is recorded."""
     if not trace.info.get("has_enqueued", True):
         text = "the trace has no `enqueued` wakeups: placement and queue are null"
         return unanswered("unmatched wakeups", "rows", text)
@@ -520,7 +523,7 @@ def _enqueued_late(trace: Trace) -> tuple[int, int]:
 def _clock_inversions(trace: Trace, alike: str) -> CheckRow:
     """Effects before their cause: enqueues recorded after the switch-in that they led to.
 
-    The two come from two CPUs. That one is late tells that the CPUs' clocks differ.
+    The two come from two CPUs. An enqueue after its effect means that the CPUs' clocks differ.
     """
     if clocks := _clocks(trace):
         return clocks
@@ -553,7 +556,7 @@ def _clocks_alike(trace: Trace) -> str:
 
 
 def _rests_on(trace: Trace, alike: str, breaks: CheckRow) -> CheckRow:
-    """What no check of this trace can see: whose word is taken for it."""
+    """What no check of this trace can see, and what that rests on."""
     recorder = trace.metadata("recorder", "name")
     text = _COUNTS.get(str(recorder), "")
     if not text and trace.info.get("header_counts"):
@@ -593,7 +596,7 @@ def _start_skew(trace: Trace) -> CheckRow:
 
 
 def _open_waits(trace: Trace) -> CheckRow:
-    """Waits of which one side was not seen; the recorder's own are no one's result."""
+    """Waits with an unrecorded start or end; the recorder's own waits appear in no result."""
     own = pl.col("utid").is_in(recorders(trace).select("utid").collect()["utid"].implode())
     return withheld("censored waits", trace, ~own)
 
@@ -625,7 +628,7 @@ def _stored_files(trace: Trace) -> CheckRow:
 
 
 def _warnings(trace: Trace) -> CheckRow:
-    """What the recorder or the parser wants a person to read."""
+    """Warnings of the recorder or the parser for the reader."""
     warnings = [str(text) for text in trace.info.get("warnings") or []]
     text = "; ".join(warnings) or "none"
     row = part("warnings", len(warnings), len(warnings), text, warn=0)

@@ -25,7 +25,7 @@ would take as long as the rest of `check`."""
 
 
 def conservation(trace: Trace, tiles: Tiling | None = None) -> list[CheckRow]:
-    """The five sums; a sixth row says whose fault it is if one is off.
+    """The five sums; a sixth row says where the fault lies if one is off.
 
     `tiles` is `tiling(trace)` where the caller has it already.
     """
@@ -47,7 +47,7 @@ def _sums(trace: Trace, tiles: Tiling) -> list[CheckRow]:
 
 
 def _origin(trace: Trace) -> CheckRow:
-    """Reconstructs anew from the facts: do the sums hold then?"""
+    """Reconstructs the tables again from the facts: do the sums hold then?"""
     from schedscope import _native
     from schedscope.store.trace import Trace
 
@@ -88,7 +88,7 @@ def _cpu_time(trace: Trace, tiles: Tiling) -> CheckRow:
 
 
 def _ends(trace: Trace, tiles: Tiling) -> pl.DataFrame:
-    """Intervals that the next one of the thread does not adjoin; is it dead then?"""
+    """Intervals that the thread's next one does not adjoin, unless the thread has exited."""
     deaths = trace.switches.filter(pl.col("prev_state") == "dead").select(
         utid="prev_utid", until="ts", dead=True
     )

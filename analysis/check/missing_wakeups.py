@@ -1,4 +1,4 @@
-"""Whose wakeups are not in the trace?
+"""Which wakeups are missing from the trace?
 
 This is in a file of its own because the headline of every answer needs it, and nothing else of
 `check`.
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 def missing_wakeups(trace: Trace) -> tuple[int, int, int] | None:
-    """Switch-ins that nobody was seen to wake: of others, of the recorder's threads, of stoppers.
+    """Switch-ins without a recorded wakeup: of other threads, of the recorder's, of stoppers.
 
     The recorders' scripts may leave out their own wakeups (bpftrace's does), and a CPU that comes
-    online stops the others before it raises events: that is nothing lost.
-    None where the trace does not count them.
+    online stops the others before it raises events: that is not a loss. None where the trace does
+    not count them.
     """
     found = counter(trace, "missing_wakeups")
     if found is None:
@@ -61,7 +61,7 @@ def _unseen_births(trace: Trace) -> int:
 def woken_by_comers(trace: Trace, unseen: pl.Expr) -> int:
     """How many of those waits are of stoppers that a CPU coming online woke.
 
-    It stops all others, and Linux tells of nothing that a CPU does before it is online.
+    It stops all others, and Linux reports no event of a CPU before it is online.
     """
     coming = offline(trace).filter("back").select("ts", "dur")
     if coming.is_empty():

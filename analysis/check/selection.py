@@ -25,7 +25,7 @@ _SIDES = {"left": "without a start", "right": "without an end", "both": "without
 
 
 def unseen(sides: Mapping[str, int]) -> str:
-    """How many waits are not measured, by what was not seen of them, to go on in a text."""
+    """How many waits are not measured, by what was not recorded, to continue a sentence."""
     found = [f"{count(sides[side])} {words}" for side, words in _SIDES.items() if side in sides]
     return f": {', '.join(found)}" if found else ""
 

@@ -306,7 +306,7 @@ def thread_groups(traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Exp
 
 
 class _Parts:
-    """The parts that threads play, and who plays them in each trace."""
+    """The thread groups, and which threads of each trace are in them."""
 
     def __init__(
         self, traces: Sequence[Trace], match: Match, wheres: Sequence[pl.Expr | None], top: int
@@ -342,7 +342,7 @@ _Row = tuple[str, int, str, tuple[Side, Side], Test | None]
 
 
 def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -> pl.DataFrame:
-    # Two families: all threads together, and the parts. In each, a false alarm
+    # Two families of tests: all threads together, and the thread groups. In each, a false alarm
     # anywhere has the probability 1 - confidence at most.
     families = [sum(t is not None and (g == ALL) is whole for _, g, _, _, t in rows)
                 for whole in (False, True)]  # fmt: skip
@@ -375,7 +375,7 @@ def _frame(rows: list[_Row], parts: _Parts, confidence: float, reference: str) -
             "verdict": "untested",
         }
         for side, values in (("a", a.bounds(name)), ("b", b.bounds(name))):
-            # Of a figure without doubt the two are equal, but for the order of sums.
+            # For an exact figure the two are equal, except for the order of summation.
             if values is not None and (row[side] is None or values[1] - values[0] > 1e-9):
                 row[side], row[f"{side}_high"] = values
             else:

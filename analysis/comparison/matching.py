@@ -27,8 +27,8 @@ _NUMBERS = re.compile(r"\d+(?:[.:]\d+)*")
 def name_pattern(comm: str) -> str:
     """A thread's name with `*` for what only numbers it.
 
-    A kernel worker is named after its CPU, its pool and what it last did, of
-    which nothing comes back in the next run: all are `kworker/*`.
+    A kernel worker is named after its CPU, its pool and what it last did, none of which recurs in
+    the next run: all are `kworker/*`.
 
     >>> [name_pattern(n) for n in ("worker-12", "kworker/3:1-events", "irq/24-eth0", "sshd")]
     ['worker-*', 'kworker/*', 'irq/*-eth*', 'sshd']
@@ -63,7 +63,7 @@ def match_threads(traces: Sequence[Trace], *, match: Match = "role") -> pl.DataF
     patterns = {name: name_pattern(name) for name in names}
     fits = Counter(patterns.values())
     shown = {
-        # Which worker of the kernel it was is chance, even if there was only one.
+        # Which kernel worker it was is arbitrary, even if there was only one.
         name: pattern if fits[pattern] > 1 or pattern == _WORKERS else name
         for name, pattern in patterns.items()
     }

@@ -28,7 +28,7 @@ ALL = 0
 
 @dataclass(frozen=True)
 class Readings:
-    """What waits lasted at least and at most, each ascending.
+    """Lower and upper bounds of waits, each ascending.
 
     First with those that may be the rest of another wait, or none, as waits of their own; then
     without them.
@@ -104,7 +104,7 @@ def digest(
     ready = ledger["ts_ready"].fill_null(begin).to_numpy()
     wait = ledger["wait"].fill_null(0).to_numpy()
     complete = seen & ended
-    # Those that the window's end cut are no sign of a hole.
+    # Waits that the window's end cut are not a sign of lost events.
     bounded = ledger.filter(pl.col("high").is_not_null(), ~pl.col("open") | ~pl.col("measured"))
     columns = ["utid", "low", "high", "again"]
     if cause is None and (where is None or _of_threads(where) is not None):
@@ -134,7 +134,7 @@ def digest(
 
 
 def _of_threads(where: pl.Expr | None) -> pl.Expr | None:
-    """`where`, if it selects threads alone: time that is unknown is on no CPU."""
+    """`where`, if it selects by threads only: unknown time is on no CPU."""
     names = set(where.meta.root_names()) if where is not None else set()
     return where if names <= {"utid", *THREAD_COLUMNS} else None
 
@@ -149,7 +149,7 @@ def busy(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
 def _running(trace: Trace, where: pl.Expr | None) -> pl.DataFrame:
     """Running intervals within the window; the idle threads' too, for what is known of a CPU."""
     begin, end = trace.window
-    # A CPU's idle time belongs to it whoever is selected.
+    # A CPU's idle time belongs to it whichever threads are selected.
     mine = None if where is None else where | (pl.col("utid") < trace.ncpu)
     frame = _selected(trace, trace.states.filter(pl.col("state") == "running"), mine)
     since = pl.col("ts").clip(lower_bound=begin)
@@ -193,7 +193,7 @@ class _Space:
         return counts
 
     def total(self, utid: Ints, weights: Ints | None = None) -> Any:
-        """How many of each group, or the sum of their weights, whenever it was."""
+        """The count of each group over all blocks, or the sum of the weights."""
         found = np.bincount(self._group_of[utid], weights=weights, minlength=self._groups)
         found[ALL] = found.sum()
         return found
@@ -213,8 +213,8 @@ class _Space:
     def covered(self, utid: Ints, since: Ints, until: Ints) -> Floats:
         """How much time of each block the intervals `[since, until)` of each group cover.
 
-        What is open at a block's begin lasts through it, what begins in it lasts to its
-        end, and what ends in it does not: no interval is taken apart.
+        An interval open at a block's start is counted as lasting through it, one that starts in it
+        as lasting to its end, and the part after an end is subtracted: no interval is split.
         """
         first, last = self._block(since), self._block(until)
         ends = self._edges[1:]

@@ -33,7 +33,7 @@ _QUANTILES = {"wait_p50": 0.5, "wait_p95": 0.95, "wait_p99": 0.99, "wait_p95_min
 
 @dataclass(frozen=True)
 class Measure:
-    """One figure of a run: its unit, and whether less of it is better (None: a matter of taste)."""
+    """One figure of a run: its unit, and whether less of it is better (None: neither)."""
 
     unit: str
     less_is_better: bool | None
@@ -172,10 +172,10 @@ def _value(run: Digest, group: int, measure: str) -> float:
 
 
 def _bounds(run: Digest, group: int, measure: str) -> tuple[float, float]:
-    """What the measure of a run is at least and at most."""
+    """Lower and upper bounds of the measure of a run."""
     value = _value(run, group, measure)
     if measure in _RATES:
-        # Whatever was not seen may have been this.
+        # Anything unrecorded may have been of this kind.
         doubt = run.unknown[group] if measure in ("waiting", "running") else 0.0
         length = float(run.lengths.sum())
         return value, value + (float(doubt) / length if length else 0.0)
@@ -184,7 +184,7 @@ def _bounds(run: Digest, group: int, measure: str) -> tuple[float, float]:
     if not len(read.low_once):
         return math.nan, math.nan
     if measure == "wait_mean":
-        # All that may have been waiting, over the fewest waits that it can have been.
+        # All possible waiting time, over the smallest possible number of waits.
         total = max(float(read.high_once.sum()), float(read.low_once.sum() + run.unknown[group]))
         return float(low.mean()), total / len(read.low_once)
     if measure == "wait_max_min":

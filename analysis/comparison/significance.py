@@ -45,8 +45,8 @@ class Test:
 def between_runs(a: Floats, b: Floats) -> Test | None:
     """Welch's test of the means of repeated runs, and the Mann-Whitney test beside it.
 
-    None if that cannot be done: fewer than two runs on a side, or no spread on either side
-    although they differ, of which no probability follows.
+    None if no test is possible: fewer than two runs on a side, or no spread on either side although
+    they differ.
     """
     if len(a) < 2 or len(b) < 2:
         return None
@@ -75,8 +75,9 @@ def between_runs(a: Floats, b: Floats) -> Test | None:
 def mann_whitney(a: Floats, b: Floats) -> float:
     """Two-sided p of the Mann-Whitney test; exact up to dozens of runs, equal values or not.
 
-    Beyond them it is the normal approximation, corrected for equal values and for continuity. That
-    is too sure of a few: of two sets of three it would say 0.047, where 0.1 is the least there is.
+    Beyond them it is the normal approximation, corrected for equal values and for continuity. The
+    approximation is too optimistic for small sets: for two sets of three it would give 0.047, where
+    the smallest possible value is 0.1.
 
     >>> mann_whitney(np.array([1.0, 1, 1]), np.array([2.0, 2, 2]))
     0.1
@@ -118,12 +119,12 @@ def _ways(ranks: tuple[int, ...], first: int) -> Floats:
 def between_blocks(
     value_a: float, value_b: float, a: Floats, b: Floats, blocks: int
 ) -> Test | None:
-    """A pair of recordings, by what resampled blocks of each would have given.
+    """The test of a pair of recordings, from resampled blocks of each.
 
-    `a` and `b` have the measure of each resample. The standard errors are theirs, with the
-    factor that the variance of few blocks is short of; as many degrees of freedom as
-    there are blocks on both sides less two. None if all resamples of each side are the same
-    although the sides differ: of no spread no probability follows.
+    `a` and `b` have the measure of each resample. The standard errors are theirs, with the factor
+    that the variance of few blocks is short of; as many degrees of freedom as there are blocks on
+    both sides less two. None if all resamples of each side are the same although the sides differ:
+    without spread there is no probability.
     """
     df = 2 * (blocks - 1)
     short = blocks / (blocks - 1)
@@ -135,7 +136,8 @@ def between_blocks(
 
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
-    """How much likelier one of `b` is above one of `a` than below it: -1 to 1, 0 if equally.
+    """The probability that a value of `b` exceeds one of `a` minus that of the reverse: -1 to 1, 0
+    if equally.
 
     >>> cliffs_delta(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     1.0

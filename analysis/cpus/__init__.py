@@ -1,1 +1,1 @@
-"""What CPUs did, how they lie, and which of them threads may use."""
+"""What CPUs did, their topology, and which of them threads may use."""

@@ -52,7 +52,7 @@ class Tiling:
 
     @property
     def known(self) -> int:
-        """Time of which is known who ran, idle threads included, ns."""
+        """Time for which the running thread is known, idle threads included, ns."""
         return sum(run + idle for run, idle in self.per_cpu.values())
 
 
@@ -88,7 +88,7 @@ def _ends(trace: Trace) -> pl.DataFrame:
 
 
 def _excess(trace: Trace) -> int:
-    """How much running time overlaps other, or lies where nothing can run."""
+    """How much running time overlaps other running time, or lies where nothing can run."""
     begin, end = trace.window
     running = trace.states.filter(pl.col("state") == "running").sort("cpu", "ts")
     before = _UNTIL.cum_max().shift().over("cpu").fill_null(begin)

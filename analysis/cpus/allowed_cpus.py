@@ -90,7 +90,7 @@ def masks(trace: Trace, cpus: frozenset[int]) -> Masks:
     number = {mask: number for number, mask in enumerate(classes)}
     changed = changed_masks(trace)
     for utid, mask in allowed.items():
-        # Where another CPU may not be free for a thread, its waiting is nobody's waste.
+        # Where another CPU may not have been free for a thread, its waiting is not avoidable.
         kind[utid] = PINNED if len(mask) == 1 or utid in changed else number[mask]
     atoms = tuple(tuple(sorted({atom[cpu] for cpu in mask})) for mask in classes)
     return Masks(tuple(classes), atoms, atom, kind)

@@ -48,7 +48,7 @@ STEPS = {
 
 
 def of_cpus(states: pl.LazyFrame, cpus: Collection[int] | None) -> pl.LazyFrame:
-    """Who ran or waited: on these CPUs, where not on any."""
+    """Threads that ran or waited on these CPUs, or on no known one."""
     found = states.filter(pl.col("state").is_in(["running", "runnable"]))
     return found if cpus is None else found.filter(pl.col("cpu").is_in(list(cpus)))
 
@@ -62,7 +62,9 @@ def functions(trace: Trace, by: str, cpus: Collection[int] | None) -> Iterator[p
 
 
 def _intervals(trace: Trace, cpus: Collection[int] | None) -> Iterator[pl.DataFrame]:
-    """Who ran or waited, within the window, with what each adds to the levels of its CPU."""
+    """Threads that ran or waited within the window, with what each adds to the levels of its
+    CPU.
+    """
     begin, end = trace.window
     idle = pl.col("utid") < trace.ncpu
     ran = pl.when(idle).then(pl.lit(1, pl.UInt8)).otherwise(pl.lit(2, pl.UInt8))
@@ -105,8 +107,7 @@ def _edges(trace: Trace, cpus: Collection[int] | None) -> dict[int | None, Ints]
             lists[0].append(begins[low:high])
             lists[1].append(ends[low:high])
     window = _window_edges(begin, end)
-    # Ends are in order and begins nearly so: a sort that merges what is in order
-    # is six times as fast as one that does not look.
+    # Ends are in order and starts nearly so: a sort that merges ordered runs is six times as fast.
     return {
         cpu: np.sort(np.concatenate([window[:1], *begins, *ends, window[1:]]), kind="stable")
         for cpu, (begins, ends) in found.items()
@@ -140,7 +141,7 @@ def _levels(at: Ints, adds: Ints, cpu: int | None, ncpu: int = 1) -> pl.DataFram
     Its depth is known where `ncpu` intervals say `known`.
     """
     level = np.cumsum(adds)
-    # Of the edges of one instant only the sum of all ever held.
+    # Of several edges at one instant only their sum ever held.
     held = np.append(at[1:] != at[:-1], True)
     at, level = at[held], level[held]
     changes = np.append(True, level[1:] != level[:-1])

@@ -1,4 +1,4 @@
-"""Which CPUs are shown of a machine that has too many to show all?
+"""Which CPUs are shown on a machine with too many to show all?
 
 The numbers stand in the help of commands, which is there before Polars is loaded.
 """

@@ -1,4 +1,4 @@
-"""Who ran on each CPU and who waited for it: `states`, read once for native sweeps."""
+"""Which threads ran on each CPU and waited for it: `states`, read once for native sweeps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def reading_once(trace: Trace, *, weighed: bool = True) -> Iterator[None]:
 
     `weighed`: some of them ask for weights.
 
-    It takes 12 bytes for each row of `states`, of 200 MB at most: not to be kept for long.
-    Each question reads a longer table of a `.sched` folder again.
+    It takes 12 bytes for each row of `states`, of 200 MB at most: so it is not kept for long. Each
+    question reads a longer table of a `.sched` folder again.
     """
     if trace in _readings:
         yield
@@ -50,7 +50,7 @@ def occupancy(trace: Trace, *, weights: Levels | None = None) -> CpuHistory:
 def read_states(
     trace: Trace, weights: Levels | None, states: pl.LazyFrame | None = None
 ) -> CpuHistory:
-    """The same of `states` (or of some rows of it), read anew."""
+    """The same from `states` (or some rows of it), read again."""
     from schedscope import _native
 
     if weights is None:
@@ -68,9 +68,9 @@ def coded_states(
 
 
 def coded_waits(trace: Trace) -> StoredTable | pl.DataFrame:
-    """Of every wait in the ledger whose, from when to when, and why, with codes for words.
+    """The thread, start, end and cause of every wait in the ledger, with codes for words.
 
-    Of a part of a recording with those that began before it: why they did is known.
+    For a part of a recording this includes waits that began before it, whose cause is known.
     """
     whole, (begin, end) = trace, trace.window
     while whole.whole is not None:

@@ -21,7 +21,7 @@ _Row = tuple[int, int, int, bool, bool]
 
 
 def offline(trace: Trace) -> pl.DataFrame:
-    """One row per stretch of time in which a CPU was offline, as far as the trace tells.
+    """One row per stretch of time in which a CPU was offline, as far as the trace shows.
 
     * `cpu`, `ts`, `dur`: which, and when within the window;
     * `back`: it came online at the end of this; `broken`: its chain of switches is broken for as
@@ -65,7 +65,7 @@ def _clipped(gone: pl.DataFrame, begin: int, end: int) -> pl.DataFrame:
 
 
 def _told(told: list[dict[str, int]], begin: int, end: int) -> list[_Row]:
-    """What a simulation says of its machine."""
+    """Offline CPUs as a simulation reports them."""
     clipped = [(one["cpu"], max(one["begin"], begin), min(one["end"], end)) for one in told]
     return [(cpu, ts, to - ts, to < end, False) for cpu, ts, to in clipped if ts < to]
 
@@ -82,7 +82,7 @@ def _at_first(trace: Trace) -> list[_Row]:
     first = pl.concat(events).group_by("cpu").agg(pl.col("ts").min()).collect()
     since = dict(first.iter_rows())
     begin, end = trace.window
-    if "ring" in trace.info:  # which was told when it was taken, so of its end
+    if "ring" in trace.info:  # recorded when the snapshot was taken, so it describes its end
         absent = [cpu for cpu in absent if cpu not in since]
     return [
         (cpu, begin, since.get(cpu, end) - begin, cpu in since, False)
@@ -98,7 +98,8 @@ def _taken_down(trace: Trace) -> list[_Row]:
     if stoppers.is_empty():
         return []
     ids = pl.lit(stoppers["utid"]).implode()
-    # Of a stopper's switches on its CPU, ins and outs take turns, but for those that took it down.
+    # A stopper's switch-ins and switch-outs on its CPU alternate, except where it took the CPU
+    # down.
     into = pl.col("next_utid").is_in(ids)
     left = (
         trace.switches.filter(into | pl.col("prev_utid").is_in(ids))
@@ -126,7 +127,7 @@ def _taken_down(trace: Trace) -> list[_Row]:
 
 
 def _confirmed(trace: Trace, cpu: int, ts: int) -> int:
-    """When the CPU was last heard of from then on."""
+    """The time of the CPU's last event from then on."""
     heard = trace.wakeups.filter((pl.col("cpu") == cpu) & (pl.col("ts") >= ts))
     last = heard.select(pl.col("ts").max()).collect().item()
     return ts if last is None else int(last)

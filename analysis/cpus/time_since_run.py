@@ -1,4 +1,4 @@
-"""How long had a thread not run when it got a CPU?"""
+"""How long was it since a thread last ran when it got a CPU?"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def since_last_run(trace: Trace, begun: pl.DataFrame) -> pl.Series:
 
 
 class NotInOrder(Exception):
-    """Rows of a table are not in order of time: nobody's mistake, but they have to be held."""
+    """Rows of a table are not in order of time: this is allowed, but all of them must be held."""
 
 
 def with_time_since_run(
@@ -68,7 +68,7 @@ def _since(trace: Trace, begun: pl.DataFrame, slept: pl.DataFrame) -> pl.Series:
     begin = pl.col("slept")
     known = pl.col("state") != _UNKNOWN
     if trace.window[0] > trace.origin:
-        # The cut made this the start of sleeps that are older.
+        # These sleeps are older: the cut moved their start here.
         known = known & (begin > trace.window[0])
     left = pl.when(begin.is_null()).then(told).when(known).then(begin)
     return (

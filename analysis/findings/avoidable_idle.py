@@ -25,7 +25,7 @@ _STAYED = 0.99
 def wasted(facts: Facts) -> Iterator[Finding]:
     """CPUs that idled while threads that may use them waited for others."""
     row = facts.machine
-    # Threads that only seem to wait cannot have been run elsewhere.
+    # Threads that only seem to wait could not have run elsewhere.
     if not row["wasted"] or facts.phantoms:
         return
     every = facts.ask(work_conservation, by="thread").filter(pl.col("avoidable") > 0)
@@ -64,11 +64,11 @@ def wasted(facts: Facts) -> Iterator[Finding]:
 
 
 def _idle_longest(facts: Facts) -> tuple[Any, ...]:
-    """When, who and where it was while CPUs idled: `ts`, `dur`, `utid`, `cpu`."""
+    """When, which thread and where while CPUs idled: `ts`, `dur`, `utid`, `cpu`."""
     if facts.where is None:
         found = once(idle_episodes, facts.trace, longer_than=0, top=STRETCHES)
     else:
-        # All of them, since the worst ones may be about others.
+        # All episodes, since the worst ones may be about other threads.
         found = idle_episodes(facts.trace, top=None, waiters=1, where=facts.where)
         found = found.filter(pl.col("utid").is_not_null())
         found = found.sort("waited", "ts", descending=[True, False])

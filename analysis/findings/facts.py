@@ -1,4 +1,4 @@
-"""What several rules ask of a trace, each computed once."""
+"""Facts about a trace that several rules use, each computed once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Facts:
         self.where = None if affected is None else pl.col("utid").is_in(affected.implode())
 
     def ask(self, analysis: Callable[..., pl.DataFrame], /, **options: Any) -> pl.DataFrame:
-        """The answer about the affected threads; one about everybody is computed once."""
+        """The answer about the affected threads; one about all threads is computed once."""
         if self.where is None:
             return once(analysis, self.trace, **options)
         return analysis(self.trace, where=self.where, **options)
@@ -71,7 +71,7 @@ class Facts:
 
     @cached_property
     def phantoms(self) -> bool:
-        """Do threads seem to wait that have long run, because a switch was not recorded?"""
+        """Do threads seem to wait that already ran, because a switch was not recorded?"""
         if not has(self.trace, "wakeups"):
             return False
         dispatch, idle = self.machine["dispatch"], self.machine["idle"]
@@ -79,7 +79,7 @@ class Facts:
 
     @cached_property
     def overloaded(self) -> dict[str, float] | None:
-        """The row about the machine's queue, where it was too long for most of the time."""
+        """The row about the machine's queue, if it was too long for most of the time."""
         if not has(self.trace, "competitors"):
             return None
         row = once(queue_depth_summary, self.trace, by="all").row(0, named=True)
@@ -94,5 +94,5 @@ class Facts:
 
     @cached_property
     def throttling(self) -> Throttling:
-        """Who was held back by a quota."""
+        """Threads that a quota held back."""
         return once(throttling, self.trace)

@@ -25,7 +25,7 @@ def interrupts(trace: Trace) -> Iterator[Finding]:
     rows = trace.irqs.select("cpu", "ts", "kind", "id", "dur").sort("cpu", "ts").collect()
     if rows.is_empty() or trace.ncpu < 2:
         return
-    # Nested ones count once: only what lies after all that began before.
+    # Nested ones count once: only the part after all earlier ones have ended.
     end = pl.col("ts") + pl.col("dur")
     before = end.cum_max().shift().over("cpu").fill_null(0)
     own = (end - pl.max_horizontal("ts", before)).clip(lower_bound=0)

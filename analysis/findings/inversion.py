@@ -1,4 +1,4 @@
-"""Was a real-time thread held up by threads of worse priority, through one that it slept for?"""
+"""Was a real-time thread delayed by threads of worse priority that kept its waker off the CPU?"""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def inversions(trace: Trace) -> pl.DataFrame:
         pl.col("utid").cast(pl.UInt32), pl.col("cpu").cast(pl.UInt16), "ts", "state", "prio",
         until=_UNTIL,
     )  # fmt: skip
-    # The kernel's own threads sleep for want of work: a stopper or an interrupt's thread.
+    # These kernel threads sleep for lack of work: a stopper or an interrupt's thread.
     programs = trace.threads.filter(~pl.col("kernel").fill_null(False)).select("utid").collect()
     woken = (
         trace.waits.filter(
@@ -132,7 +132,7 @@ def inversions(trace: Trace) -> pl.DataFrame:
 
 
 def priority_inversion(trace: Trace, where: pl.Expr | None = None) -> Iterator[Finding]:
-    """What real-time threads (of those `where` selects by `utid`) lost by it."""
+    """What priority inversion cost real-time threads (those that `where` selects by `utid`)."""
     rows = inversions(trace)
     if where is not None:
         rows = rows.filter(where)
@@ -156,7 +156,7 @@ def priority_inversion(trace: Trace, where: pl.Expr | None = None) -> Iterator[F
     )
     if rows.height > 1:
         text += f" With other threads, it was {duration(total)} in total."
-    # The holder as if it had the priority of who waits, which a lock can lend it.
+    # As if the holder had the waiter's priority, which a lock can lend it (priority inheritance).
     own = trace.waits.filter(pl.col("utid") == worst["utid"]).select(pl.col("prio").min())
     lent = option(
         "set-class", names.get(worst["waker"]), f"fifo:{min(99, 99 - own.collect().item())}"

@@ -1,4 +1,4 @@
-"""Who waited behind threads of a larger weight, by nice level or by control group?"""
+"""Which threads waited behind threads of a larger weight, by nice level or by control group?"""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lower_weight(
     if known.is_empty():
         return
     cgroups = trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()
-    # Of threads that changed their group meanwhile it is not said whose weight counted when.
+    # For threads that changed their group meanwhile it is unknown whose weight counted when.
     cgroups = cgroups.filter(~pl.col("utid").is_in(unsettled(trace).implode()))
     known = known.select(pl.col("utid").cast(pl.UInt32), "prio", "weight", "sharing").join(
         cgroups, on="utid", how="left"
@@ -85,7 +85,7 @@ def lower_weight(
     if found.group is None:
         options = option("set-nice", pair["victim_comm"], _nice(pair["prio"]))
     elif found.group.startswith("/"):
-        # Of sessions nothing but their nice level is a setting, which `whatif` does not change.
+        # A session's only setting is its nice level, which `whatif` does not change.
         options = option("set-weight", found.group, found.other)
     yield Finding(
         "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
@@ -100,8 +100,9 @@ def _lighter(
     quotas: Collection[int],
     where: pl.Expr | None,
 ) -> list[int]:
-    """Those that waited longest, of threads that waited enough and may have less weight than
-    another: the rest of the work is dear."""
+    """The threads that waited longest among those that waited enough and may have less weight than
+    another: the rest of the work is expensive.
+    """
     may = known.filter(~pl.col("utid").is_in(list(quotas)))
     if not groups.known:
         most = pl.col("weight").max().over("sharing")

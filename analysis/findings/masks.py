@@ -37,7 +37,7 @@ def masked(facts: Facts) -> Iterator[Finding]:
     everyone = everyone.filter(pl.col("waiting") > 0)
     waited = facts.mine(everyone).sort("waiting", "utid", descending=[True, False])
     held = throttled_of(facts, waited["utid"].to_list())
-    # The time beside an idle CPU is known of all pinned threads together.
+    # The time while a CPU idled is known only for all pinned threads together.
     most = "at most " if waited.height < everyone.height or held or outside else ""
     cost = min(pinned, int(waited["waiting"].sum()) - held)
     if waited.is_empty() or cost <= 0:

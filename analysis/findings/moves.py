@@ -21,10 +21,10 @@ _BOUNCES = 10
 
 
 def moved(facts: Facts) -> Iterator[Finding]:
-    """Not on a machine with too much to do: its threads wait wherever they go."""
+    """Not on an overloaded machine: its threads wait wherever they go."""
     if facts.overloaded or facts.phantoms:
         return
-    # What records is not there when nobody does.
+    # The recorder's threads are absent when nothing is recorded.
     others = _movable(facts).join(once(of_recorder, facts.trace), on="utid", how="anti")
     number, held = 0, []
     for part in moves(facts.trace, None):
@@ -70,10 +70,10 @@ def _movable(facts: Facts) -> pl.DataFrame:
 
 
 def _behind_others(facts: Facts, waited: pl.DataFrame) -> pl.DataFrame:
-    """Those moves after which somebody ran on the CPU when the thread came to its queue.
+    """Those moves after which another thread ran on the CPU when the thread came to its queue.
 
-    A CPU that idled was only slow to wake up, and what the recorder runs there is not there when
-    nobody records.
+    A CPU that idled was only slow to wake up, and the recorder's threads are absent when nothing is
+    recorded.
     """
     recorders = once(of_recorder, facts.trace)["utid"].implode()
     ran = facts.trace.switches.select(

@@ -1,4 +1,4 @@
-"""Who waited behind threads that always run first: real-time and deadline threads?"""
+"""Which threads waited behind threads that always run first: real-time and deadline threads?"""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def outranked(facts: Facts) -> Iterator[Finding]:
         .collect()
     )
     if first["dur"].sum() < _WAITED * trace.duration:
-        return  # nobody can have waited that long for them
-    # A thread that is lent a priority is not one of these, but one that starts as a fair thread,
-    # as all do that `chrt` starts, is.
+        return  # too little to explain a long wait
+    # A thread that is lent a priority does not count, but one that starts as a fair thread does, as
+    # all do that `chrt` starts.
     strict = (
         running.filter(pl.col("utid").is_in(first["utid"].implode()))
         .group_by("utid", "prio")

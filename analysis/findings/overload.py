@@ -21,7 +21,7 @@ def overload(facts: Facts) -> Iterator[Finding]:
     if row is None or facts.phantoms:
         return
     now = len(online_cpus(facts.trace))
-    # Also while it is not known what some CPU did, and so not how many threads wanted to run.
+    # Includes time in which it is unknown what some CPU did, and so how many threads wanted to run.
     waited = int(row["waiting"]) + int(row["waiting_unknown"])
     text = (
         f"For {percent(row['overload_frac'])} of the time, more threads wanted to run than there"
@@ -36,7 +36,7 @@ def overload(facts: Facts) -> Iterator[Finding]:
             f" CPU quotas account for {duration(held)} of all waiting, which more CPUs would not"
             " change."
         )
-    # So many CPUs that nobody has them are no advice.
+    # Advising more CPUs than any machine has would not help.
     enough = f"--cpus {min(max(ceil(row['mean']), now + 1), _MOST * now)}"
     most = int(row["ts_max"])
     yield Finding(

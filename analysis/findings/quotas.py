@@ -1,4 +1,4 @@
-"""Who was held back by a quota?"""
+"""Which threads did a quota hold back?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from schedscope.units import count, duration, printable, several
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
-    """What the kernel counted of quotas, and the waits that they explain."""
+    """The kernel's counts of throttling, and the waits that they explain."""
     held = [group for group in facts.trace.info.get("groups") or [] if group.get("throttled")]
     for group in sorted(held, key=lambda group: -group["throttled"]):
         entered = _known_to_enter(facts, group)
@@ -88,8 +88,9 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
 
 
 def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
-    """What the kernel counted; of a part of the group's threads, or of the recording, at most what
-    they waited."""
+    """The kernel's count of throttled time; for a part of the group's threads, or of the recording,
+    at most their waiting.
+    """
     counted, own = int(group["throttled"]), _held_by(facts, group)
     every = [
         utid for utid, quotas in facts.throttling.quotas_of.items() if group["cgroup"] in quotas
@@ -144,7 +145,7 @@ _FEW = 3
 
 
 def unread_quotas(facts: Facts) -> Iterator[Finding]:
-    """Groups that were gone before anybody read their counters, whose waits end with refills.
+    """Groups that were gone before their counters were read, whose waits end with refills.
 
     A thread that waits for a CPU, and no quota, gets it at any time: a tenth of such waits end in
     the tenth of a period that follows a refill.

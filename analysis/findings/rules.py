@@ -27,7 +27,7 @@ from schedscope.analysis.findings.unfair import unfair
 
 
 def found(facts: Facts) -> Iterator[Finding]:
-    """All that are wrong, in no order."""
+    """All findings, in no order."""
     yield from triggered(facts)
     yield from trust(facts)
     if not has(facts.trace, "wakeups"):

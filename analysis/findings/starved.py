@@ -1,4 +1,4 @@
-"""Who waited for very long?"""
+"""Which threads waited for very long?"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def starved(facts: Facts) -> Iterator[Finding]:
     if not per_thread["n"].sum():
         return
     rows = facts.ask(starvation, threshold=facts.threshold, top=EPISODES)
-    # Those that are throttled are of the finding about the quota.
+    # Throttled waits belong to the finding about the quota.
     left_out = pl.col("throttled") >= 0.5 * pl.col("wait")
     if facts.phantoms:
         left_out |= pl.col("idle") >= _DOUBTFUL * pl.col("wait")

@@ -127,7 +127,7 @@ def _quiet(facts: Facts) -> bool:
 
 
 def _lossless(facts: Facts) -> bool:
-    """Did our recorder that counts what it loses lose nothing?"""
+    """Did our own recorder, which counts its losses, lose nothing?"""
     found = _found(facts)
     return (
         facts.trace.metadata("source", "format") == "ftrace capture"

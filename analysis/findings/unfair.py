@@ -1,4 +1,4 @@
-"""Who received less CPU time than its weight promises?"""
+"""Which threads received less CPU time than their weight promises?"""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ below the threshold of starvation: over a few turns nobody gets exactly what is 
 
 
 def unfair(facts: Facts) -> Iterator[Finding]:
-    """Only where weights are known, of the groups, too, in which threads compete: elsewhere
-    nothing is due by them."""
+    """Only where the weights are known, including those of groups: elsewhere nothing is due by
+    weight.
+    """
     if not has(facts.trace, "competitors"):
         return
     frame = once(fairness, facts.trace)
     known = frame.filter(pl.col("basis").cast(pl.String) == "kernel table")
-    # What is due by weight is due below the quota, which may not be known.
+    # A quota, which may be unknown, limits what is due by weight.
     held = facts.throttling
     limited = [*held.quota_of, *(utid for utids in held.gone.values() for utid in utids)]
     known = known.filter(~pl.col("utid").is_in(limited))

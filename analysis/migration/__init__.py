@@ -1,1 +1,1 @@
-"""Who moved between CPUs, why, and did it help?"""
+"""Which threads moved between CPUs, why, and did it help?"""

@@ -1,4 +1,4 @@
-"""What decided that a thread goes to another CPU, and what did the kernel itself say?"""
+"""What decided that a thread moved to another CPU, and what did the kernel itself report?"""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     """
     moved = _last_report(trace, moved)
     enqueued, report = pl.col("ts_enqueued"), pl.col("report_ts")
-    # What a wakeup chose is what the thread was enqueued on; a move after that is a balancer's.
-    # Without a queue's name (4BSD's shared one) whoever is free takes the thread, also later.
+    # A wakeup chose the CPU on which the thread was enqueued; a later move is a balancer's. Without
+    # a queue's name (4BSD's shared one) any free CPU takes the thread, also later.
     later = (report > enqueued) | pl.col("queue_cpu").ne_missing(pl.col("to_cpu"))
     elsewhere = (report > enqueued) | (pl.col("queue_cpu") != pl.col("to_cpu"))
     woken = (
@@ -60,8 +60,8 @@ def causes(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     )
     moved = _forbidden(trace, _exec(trace, _in_wakeup(trace, moved)))
     moved = moved.with_columns(cause.cast(CAUSE).alias("cause"))
-    # Where it came after it was enqueued somewhere, only the report tells when; else it came
-    # with the wakeup. A thread that was pushed off its CPU was enqueued there.
+    # If it moved after it was enqueued, only the report has the time; else it moved at the wakeup.
+    # A thread that was pushed off its CPU was enqueued there.
     there = pl.when(pushed | later.fill_null(False)).then(report).otherwise(enqueued)
     known = pl.col("waiting") != "unknown"
     arrived = pl.when(known).then(
@@ -109,8 +109,8 @@ def migration_agreement(trace: Trace) -> pl.DataFrame:
 
 
 def _last_report(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
-    """The kernel's last word on each move, if it came during the wait."""
-    # A wakeup may be raised, and the thread moved, while it still leaves its CPU.
+    """The kernel's last report of each move, if it came during the wait."""
+    # A wakeup may be raised, and the thread moved, before it has left its CPU.
     since = pl.coalesce("ts_waking", "ts_ready")
     first, last = moved.select(since=since.min(), ts=pl.col("ts").max()).row(0)
     told = trace.migrations if first is None else trace.part("migrations", first, last)
@@ -147,7 +147,7 @@ def _in_wakeup(trace: Trace, moved: pl.DataFrame) -> pl.DataFrame:
     rows = moved.filter(asked).select("row", "ts_waking", "report_ts", cpu="report_cpu")
     switched = pl.Series("row", [], dtype=pl.UInt32)
     if rows.height:
-        # What began before the first wakeup was in none of them.
+        # Waits that began before the first wakeup belong to no wakeup.
         first, last = rows.select(pl.col("ts_waking").min(), pl.col("report_ts").max()).row(0)
         within = pl.col("ts").is_between(first, last)
         begun = (

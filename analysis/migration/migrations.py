@@ -41,9 +41,9 @@ WAITED = "100us"
 _MOVES = 1 << 19
 # Migrations that are kept for the next question, 45 bytes each; of more it looks for them again.
 _KEPT = 1 << 21
-# Beyond so many CPUs a row for each pair would be more than anybody reads, or memory holds.
+# With more CPUs, a row for each pair would be too many to read, or to hold in memory.
 _SQUARE = 1024
-# Of those that moved and waited anyway.
+# How many moved and waited anyway.
 _QUEUED = pl.col("queued").filter("waited").sum().cast(pl.Int64)
 _ROWS: dict[str, Any] = {
     "ts": pl.Int64,
@@ -198,7 +198,7 @@ def migration_summary(
     runs = once(_counts, trace, bucket=bucket) if where is None else _counts(trace, where, bucket)
     counts = runs.join(threads, on="utid", how="left")
     groups = [*time, *keys] or ["_"]
-    # No more than is asked for: the join copies it.
+    # Only the columns needed: the join copies them.
     used = list(dict.fromkeys(["utid", "queued", "waited", *time, *keys]))
     sums = folded(
         (
@@ -339,13 +339,13 @@ def ping_pong(
 
 
 def _bounces(part: pl.DataFrame, last: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Those of some migrations that undo the one before, and each thread's last migration so far.
+    """The migrations that undo the one before, and each thread's last migration so far.
 
     `last`: each thread's last one before these. A thread's migrations come in order of time.
     """
     used = ("utid", "ts", "ts_ready", "from_cpu", "to_cpu", "cause", "distance", "wait")
     moved = part.select(used)
-    # Those before come first, also where times are equal.
+    # Earlier rows come first, also where times are equal.
     moved = moved if last is None else pl.concat([last, moved])
     moved = moved.sort("utid", "ts", "ts_ready", maintain_order=True)
     before = [pl.col(name).shift().over("utid") for name in ("from_cpu", "to_cpu", "cause", "ts")]
@@ -382,7 +382,7 @@ def moves(
 
 
 def _held(trace: Trace) -> list[pl.DataFrame] | None:
-    """All of them where they are few enough to be kept, which most traces' are."""
+    """All of them if they are few enough to keep, as in most traces."""
     parts: list[pl.DataFrame] = []
     for part in _causes(trace):
         parts.append(part)
@@ -411,7 +411,7 @@ def _causes(trace: Trace, where: pl.Expr | None = None) -> Iterator[pl.DataFrame
 
 
 def _within(trace: Trace, whole: Trace, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
-    """Those of a part of a recording: what chose the CPU may have come before it."""
+    """The migrations in a part of a recording: what chose the CPU may have come before it."""
     begin, end = trace.window
     closed = end == whole.window[1]
     known = pl.col("ts_ready") >= begin
@@ -455,7 +455,7 @@ def _judged(trace: Trace, found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-# A new thread's first run: by whom and where it was made is the waker's part of the wakeup.
+# A new thread's first run: its parent and the parent's CPU are the waker columns of the wakeup.
 _FORKED = (
     (pl.col("cause") == "new") & pl.col("prev_cpu").is_null() & pl.col("waker_utid").is_not_null()
 )
@@ -468,7 +468,7 @@ def _counts(trace: Trace, where: pl.Expr | None = None, bucket: int | None = Non
     columns = ["utid", "cause", "ts_ready", "ts_enqueued", "ts_run", "waker_utid", "waker_cpu"]
     columns.append("prev_cpu")
     ran = pl.col("ts_run").is_not_null()
-    # Out of sight in between, and then on the same CPU: it may have been away meanwhile.
+    # Unknown in between, and then on the same CPU: it may have moved away and back.
     unseen = (pl.col("cause") == "unknown") & ~_MOVED
     keys: list[Any] = ["utid"]
     if bucket is not None:

@@ -61,7 +61,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Difference:
-    """What ministat says of a set (`b`) held against its reference (`a`)."""
+    """ministat's comparison of a set (`b`) with its reference (`a`)."""
 
     a: Summary
     b: Summary
@@ -236,7 +236,7 @@ def ministat(data: Mapping[str, Sequence[Measured]], *, confidence: float = 95) 
                 difference(*pair, confidence=confidence)
                 for pair in ((first[0], about), (first[1], about), (first[0], above))
             ]
-            # Proven whatever the numbers are within their bounds, for none, or it depends.
+            # Proven for all values within the bounds, for none, or depending on them.
             signs = {math.copysign(1, each.difference) if each.proven else 0 for each in apart}
             row |= {
                 "different": bool(signs.pop()) if len(signs) == 1 else None,

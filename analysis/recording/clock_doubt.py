@@ -1,4 +1,4 @@
-"""How far may the clocks of two CPUs differ without an effect before its cause?"""
+"""How far may the clocks of two CPUs differ without making an effect precede its cause?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WAY = ("one", "other", "up")
 
 @dataclass(frozen=True)
 class ClockDoubt:
-    """What would not show: a difference of up to `furthest` ns, or one that lasts up to `longest`.
+    """Clock differences that would go unnoticed: up to `furthest` ns, or lasting up to `longest`.
 
     `pairs` of CPUs wake threads both ways and can be compared; without any, `furthest` and
     `longest` mean nothing.
@@ -35,7 +35,7 @@ class ClockDoubt:
 
 
 def clock_doubt(trace: Trace) -> ClockDoubt:
-    """The doubt that is left where the order of events contradicts no clock.
+    """The remaining doubt where the order of events contradicts no clock.
 
     A clock that is off by more than a wakeup takes makes the thread run before it is woken. So
     wakeups from one CPU to another bound the difference of their clocks from one side, those the
@@ -49,7 +49,7 @@ def clock_doubt(trace: Trace) -> ClockDoubt:
     slowest = quickest.select(pl.col("took").max()).item()
     shortest = _longest(quickest, slowest)
     furthest, parts = tried, _longest(quickest, tried)
-    # A wider limit, and a shorter time: worth it where the one times the other squared is less.
+    # Choose the limit and duration that minimise one times the other squared.
     while (tried := 2 * tried) * shortest**2 < furthest * parts**2:
         longest = _longest(quickest, tried)
         if tried * longest**2 < furthest * parts**2:

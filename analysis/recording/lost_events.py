@@ -26,8 +26,8 @@ def is_short_edge(trace: Trace) -> pl.Expr:
 def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
     """The rows of `losses` in which any event may be missing.
 
-    A broken chain is one of them if it is none of the kernel's habits (rule *Unreported* of the
-    trace model); a switch that a kernel never reports takes no other event along.
+    A broken chain counts unless it is a known habit of the kernel (rule *Unreported* of the trace
+    model): where a kernel never reports a switch, no other event is missing.
     """
     if trace.info.get("unreported_losses"):
         return trace.losses

@@ -1,4 +1,4 @@
-"""Which threads are there only because somebody records?"""
+"""Which threads exist only because of the recording?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 def of_recorder(trace: Trace) -> pl.DataFrame:
     """`utid` of the recorder's own threads, and of the programs that they start.
 
-    What runs as the recorded command is started by the recorder, too, and is not the recorder's.
+    The recorded command is started by the recorder, too, but does not count as the recorder's.
     """
     if "parent_utid" not in trace.threads.collect_schema():  # tables made by hand
         return pl.DataFrame({"utid": []}, {"utid": pl.UInt32})

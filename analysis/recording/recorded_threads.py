@@ -26,7 +26,7 @@ def recorded_threads(trace: Trace) -> list[int] | None:
 
 
 def filtered(trace: Trace) -> str:
-    """What a filter left in, in words; empty where no filter was used."""
+    """A description of what a filter recorded; empty where no filter was used."""
     return once(_filtered, trace)
 
 

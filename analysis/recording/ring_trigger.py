@@ -22,7 +22,7 @@ _ALIKE = 0.95
 
 @dataclass(frozen=True)
 class Trigger:
-    """Of a wait: of which thread, from when to when, and whether the trace has it measured."""
+    """A wait: its thread, start and end, and whether the trace measured it."""
 
     reason: str
     """In the recorder's words."""
@@ -44,7 +44,9 @@ class Trigger:
 
     @property
     def text(self) -> str:
-        """Why it was taken, and what the trace says to that, as a sentence without its end."""
+        """Why it was taken, and whether the trace shows that, as a sentence without its full
+        stop.
+        """
         if self.wait is None:
             return f"the snapshot was taken because of this: {printable(self.reason)}"
         who = f"{printable(self.name)} ({self.tid})"
@@ -58,7 +60,7 @@ class Trigger:
 
 
 def trigger(trace: Trace) -> Trigger | None:
-    """Of a snapshot, of which this part holds the end; None for other recordings."""
+    """The trigger of a snapshot whose end is in this part; None for other recordings."""
     return once(_trigger, trace)
 
 

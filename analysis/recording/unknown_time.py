@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def unknown_time(trace: Trace) -> pl.DataFrame:
     """One row per thread with unknown time within the window: `utid`, `unknown` (ns).
 
-    Whatever is summed up over a thread's known states may lack that much.
+    Any sum over a thread's known states may lack up to that much.
     """
     length = pl.col("until") - pl.col("since")
     return unknown_spans(trace).group_by("utid").agg(unknown=length.sum()).collect()
 
 
 def possible_waiting(trace: Trace) -> pl.DataFrame:
-    """One row per thread: for how long in all it may have waited unknown to us, `unknown` (ns)."""
+    """One row per thread: how long in all it may have waited unrecorded, `unknown` (ns)."""
     length = pl.col("until") - pl.col("since")
     return possible_waits(trace).group_by("utid").agg(unknown=length.sum()).collect()
 
@@ -34,7 +34,7 @@ _KEPT = 1 << 20
 
 
 def possible_waits(trace: Trace) -> pl.LazyFrame:
-    """Of `unknown_spans` those in which the thread may have waited.
+    """The `unknown_spans` in which the thread may have waited.
 
     A thread that left its CPU by one missing switch, and was then known to sleep, ran and slept
     (docs/trace-model.md, Habit): the unknown interval is that broken chain, and ends `lost`. One
@@ -58,7 +58,7 @@ def _possible_waits(trace: Trace) -> pl.LazyFrame:
     slept = left.select(utid, since=pl.col("ts").cast(pl.Int64), until=until)
     spans = spans.join(slept.join(breaks, on=["since", "until"], how="semi"),
                        on=["utid", "until"], how="anti")  # fmt: skip
-    # A stopper (class `stop`) waits for nobody: after its run it stopped its CPU, or runs on.
+    # A stopper (class `stop`) never waits: after its run it stopped its CPU, or runs on.
     if "sched_class" not in trace.threads.collect_schema():
         return spans
     stoppers = trace.threads.filter(pl.col("sched_class").cast(pl.String) == "stop")
@@ -69,8 +69,9 @@ def _possible_waits(trace: Trace) -> pl.LazyFrame:
 
 
 def unknown_of(trace: Trace, members: pl.DataFrame, group: str) -> pl.DataFrame:
-    """Of each `group` of threads, columns of `members` beside `utid`, the time in which they may
-    have waited, `unknown` in all."""
+    """For each `group` of threads (a column of `members` beside `utid`), the total time in which
+    they may have waited, `unknown`.
+    """
     distinct = members.select("utid", group).unique()
     return (
         distinct.join(possible_waiting(trace), on="utid", how="left")
@@ -123,8 +124,9 @@ def unknown_spans(trace: Trace) -> pl.LazyFrame:
 
 @dataclass(frozen=True)
 class Anywhere:
-    """Threads of which it is unknown where they are, ns: their `threads`' time, and the `time` in
-    which there was one; the `most` at once."""
+    """Threads whose place is unknown: their summed time `threads` and the `time` in which there was
+    at least one (ns); the `most` at once.
+    """
 
     threads: int
     time: int
@@ -132,7 +134,7 @@ class Anywhere:
 
 
 def anywhere(trace: Trace, *, queues: bool) -> Anywhere:
-    """Whoever may be on any queue: of whom it is unknown what they did.
+    """Threads that may be on any queue, because it is unknown what they did.
 
     With `queues` also those on a queue that is not known, unless most of the waiting is (FreeBSD's
     4BSD has one queue for all CPUs).

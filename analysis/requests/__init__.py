@@ -1,1 +1,1 @@
-"""How long did requests take, and what for?"""
+"""How long did requests take, and what was the time spent on?"""

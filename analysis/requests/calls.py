@@ -90,7 +90,7 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
         key = ["pid", "fd"]
         ends = ends.with_columns(life=bounds.cum_sum().over(key), last_life=bounds.sum().over(key))
         conn = [*key, "life"]
-        # Who opened the connection asks on it, and is asked nothing.
+        # The side that opened the connection is the client: it gets no requests on it.
         ends = ends.filter(~(pl.col("what") == "connect").any().over(conn))
     else:
         ends = ends.with_columns(life=pl.lit(0), last_life=pl.lit(0))
@@ -112,9 +112,9 @@ def answered(trace: Trace, readers: pl.Series, *, same: bool) -> pl.DataFrame:
             until=pl.col("returned").filter(pl.col("what") == "write").last(),
             open=(pl.col("life") == pl.col("last_life")).first(),
         )
-        # What is only read is a file, or a stream.
+        # A descriptor that is only read is a file or a stream.
         .filter(pl.col("writer").is_not_null().any().over(conn))
-        # Closed without an answer: there is none to wait for.
+        # Closed without an answer: it is not a request.
         .filter(pl.col("writer").is_not_null() | pl.col("open"))
     )
     answers = found.select("writer", freed="until").drop_nulls().sort("freed")
@@ -175,7 +175,7 @@ def _begun(found: pl.DataFrame, looks: pl.DataFrame) -> pl.DataFrame:
     reads = looks.filter(pl.col("what") == "read").select(
         "utid", reads="returned", woken_in_read="woken"
     )
-    # What the thread looked at before: a poll, unless it read something since.
+    # The thread's previous poll, unless it read something since.
     before = looks.select("utid", before="what", polled="returned", woken_in_poll="woken")
     in_poll = pl.when(pl.col("before") == "poll").then("woken_in_poll")
     return (

@@ -57,7 +57,7 @@ def parts_of(trace: Trace, requests: pl.DataFrame) -> pl.DataFrame:
     met = _interrupted(trace, met)
     done = pl.col("at") >= pl.col("ts") + pl.col("dur")
     values = {
-        # A wait for a CPU has several parts, and counts once it is over.
+        # A wait for a CPU has several parts, which are added when it ends.
         part: pl.col(f"{part}_before")
         + pl.when(pl.col("simple") == part)
         .then(pl.col("into") - (pl.col("hit") if part == "running" else 0))
@@ -88,13 +88,15 @@ def parts_of(trace: Trace, requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def _stretches(requests: pl.DataFrame) -> pl.DataFrame:
-    """Whose time from when to when each request is: `request`, `utid`, `begin`, `end`."""
+    """The stretches of threads' time that each request consists of: `request`, `utid`, `begin`,
+    `end`.
+    """
     rows = requests.with_row_index("request").with_columns(
         pl.col("request").cast(pl.Int64), end=pl.col("ts") + pl.col("dur")
     )
     alone = pl.col("writer") == pl.col("utid")
     left = pl.coalesce("handed", "read")
-    # What was neither handed over in sight nor in the backlog is unknown until the writer writes.
+    # Without a recorded handover or backlog, the time until the writer writes is unknown.
     taken = pl.coalesce("freed", "handed", "wrote")
     return pl.concat(
         [
@@ -163,7 +165,7 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
 
 
 def _interrupted(trace: Trace, rows: pl.DataFrame, *, of_row: bool = False) -> pl.DataFrame:
-    """With `hit`: interrupts on `cpu` from `ts` until `at`, but no longer than the row."""
+    """Adds `hit`: time of interrupts on `cpu` from `ts` until `at`, at most the row's length."""
     until = pl.col("at") if of_row else pl.col("ts") + pl.col("into")
     numbered = rows.with_columns(until=until).with_row_index("nth")
     spans = _spans(trace)

@@ -1,1 +1,1 @@
-"""What of a CPU is due to whom, by weight."""
+"""Shares of CPU time due to threads, by weight."""

@@ -1,4 +1,4 @@
-"""For how long may it be wrong who competed with each thread for its CPU?"""
+"""For how long may the set of threads that competed with each thread be wrong?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST = 4_000_000
 """Pieces of intervals in doubt, of half a million intervals, of which it is asked what was due."""
 
-# What a CPU did while a thread waited for it, after the one group of all threads that ran.
+# Code for unknown CPU activity; it follows that of the one group of all threads that ran.
 _UNKNOWN = 2
 
 
@@ -70,7 +70,7 @@ def competing_doubt(trace: Trace, read: CpuHistory, sharing: Mapping[str, object
 
 
 def _union(spans: pl.LazyFrame) -> pl.DataFrame:
-    """Where there is one of these: stretches (`since`, `until`) that do not touch, in order."""
+    """The union of these intervals: stretches (`since`, `until`) that do not touch, in order."""
     known = spans.select("since", "until").sort("since")
     apart = pl.col("since") > pl.col("until").cum_max().shift(1)
     return (

@@ -43,7 +43,7 @@ def due_in_waits(
             rows = pl.concat(late, rechunk=True)
             late.clear()
             n_late = 0
-            # Of what is asked for at once everything is known.
+            # Everything is known for waits that are asked for at once.
             _sweep(read, sharing, iter([rows]), take)
 
     _sweep(read, sharing, waits, known)

@@ -56,7 +56,8 @@ class GroupWeights:
         self.known = bool(groups)
         self.gone, self.guessed = gone(trace), guessed(trace) if self.known else set()
         self.autogroup = tunables.get(AUTOGROUP) == "1"
-        # Only version 1 has a weight of the root, as which nobody competes, and the kernel's scale.
+        # Only version 1 has a weight of the root, as which no thread competes, and the kernel's
+        # scale.
         self.version_1 = bool(found.pop("/", None))
         self.scale = 1.0 if self.version_1 else _SCALE
         self.weight = found
@@ -139,23 +140,24 @@ class GroupWeights:
         return None if self._doubtful(paths) else self._shares(paths)
 
     def sharing(self) -> Literal["groups", "one", "doubtful", "unknown"]:
-        """Do threads share a CPU as `groups`, or as `one` set? `doubtful`: of too many threads the
-        group is unknown; `unknown`: the trace does not say which groups there are."""
+        """Do threads share a CPU as `groups`, or as `one` set? `doubtful`: too many threads have an
+        unknown group; `unknown`: the trace does not say which groups there are.
+        """
         paths = self._paths()
         if paths:
             return "doubtful" if self._doubtful(paths) else "groups"
         return "one" if self.known and (self.sessions or not self.autogroup) else "unknown"
 
     def undecided(self) -> bool:
-        """Do threads compete as groups, but of which ones is unknown for too many of them?
+        """Do threads compete as groups, while too many threads have an unknown group?
 
-        Then nobody can say what was due to a thread.
+        Then what was due to a thread is unknown.
         """
         paths = self._paths()
         return any(path for path in paths.values()) and self._doubtful(paths)
 
     def _paths(self) -> dict[int, tuple[str, ...] | None]:
-        """Of each thread but the idle ones; empty where all share as one."""
+        """The groups of each thread but the idle ones; empty where all threads share as one."""
         if not self.known or not self.weight:
             return {}
         threads = self.trace.threads.select(pl.col("utid").cast(pl.UInt32), "cgroup").collect()

@@ -1,4 +1,4 @@
-"""Which threads compete for a CPU, and what there is to share among them?"""
+"""Which threads compete for a CPU, and how much is there to share?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Per = Literal["cpu", "machine"]
 
 
 def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHistory, Per]:
-    """What native sweeps read, and which threads compete: as asked for, or as the queues are."""
+    """What native sweeps read, and which threads compete: as asked for, or by the trace's
+    queues.
+    """
     if per not in (None, "cpu", "machine"):
         raise UsageError(f"per={per!r}", '"cpu" or "machine"')
     read = occupancy(trace, weights=levels)
@@ -31,7 +33,9 @@ def competitors(trace: Trace, levels: Levels, per: Per | None) -> tuple[CpuHisto
 
 
 def _one_queue(trace: Trace) -> bool:
-    """The kernel counts one load for all CPUs (4BSD), however many wait where they last ran."""
+    """The kernel reports one load for all CPUs (4BSD), even if most threads wait for their last
+    CPU.
+    """
     loads = trace.queue_load.select(pl.len(), named=pl.col("cpu").count()).collect()
     return bool(loads.item(0, "len") > 0 and loads.item(0, "named") == 0)
 

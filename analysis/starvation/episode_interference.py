@@ -1,4 +1,4 @@
-"""Who ran while a thread waited, and for how much of the wait?"""
+"""Which threads ran while a thread waited, and for how much of the wait?"""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def allowed(affinity: str | None, cpus: list[int]) -> list[int]:
 
 
 def _known(shares: pl.DataFrame) -> pl.DataFrame:
-    """Sums of who ran; the idle threads of several CPUs are one culprit."""
+    """Sums by the thread that ran; the idle threads of several CPUs count as one culprit."""
     return shares.group_by("episode", "kind", "utid", "n").agg(
         pl.col("time", "worse", "strict").sum(), pl.col("prio").last()
     )
@@ -154,7 +154,7 @@ def _known(shares: pl.DataFrame) -> pl.DataFrame:
 def _divided(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per episode and culprit; time on a queue of n CPUs counts as its nth part.
 
-    In whole ns: down, and what that leaves of the known time goes by the largest remainders.
+    In whole ns: rounded down, with the rest of the known time given to the largest remainders.
     """
     over = pl.col("time") % pl.col("n")
     left = over.sum().over("episode", "n") // pl.col("n")

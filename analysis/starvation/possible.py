@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 def possible_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) -> int:
-    """Waits that may have reached `threshold` (ns), for all that is known, and may not.
+    """How many waits may have reached `threshold` (ns), but are not certain to have.
 
-    Or that are in no row, in time of which it is unknown what a thread did. Those of which it is
-    certain are episodes. One that was open when the window ended is not meant:
-    it lasted until then.
+    This includes waits without a row, in a thread's unknown time. Waits that certainly reached it
+    are episodes. A wait still open at the window's end does not count: it lasted until then.
     """
     rest, end = rests(trace), trace.window[1]
     spans = possible_spans(trace, where)

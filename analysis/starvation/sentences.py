@@ -11,7 +11,7 @@ from schedscope.units import duration, printable
 
 # Parts of a wait below this are in the columns, not in the sentence.
 _WORTH = 0.01
-# From this part on a quota is what it waited for.
+# From this share on the sentence names the quota as the cause.
 _MOSTLY = 0.5
 
 
@@ -23,8 +23,8 @@ def starvation_sentences(
 ) -> list[str]:
     """A sentence for each row of `episodes`, which has the columns of `starvation`.
 
-    `quota_of` has the control group whose quota held a thread (utid) back; `names` says whose the
-    threads are where their name does not.
+    `quota_of` has the control group whose quota held a thread (utid) back; `names` says to which
+    service threads belong where their name does not.
     """
     ran = (
         culprits.filter(pl.col("kind") == "thread")
@@ -69,7 +69,7 @@ def _story(row: dict[str, Any], ran: list[_Ran], quota: str | None, names: SameN
         verb = f"waited {'at least ' if open_end else ''}{waited}"
     throttled = row["throttled"] or 0
     if throttled >= _MOSTLY * (row["wait"] or 1):
-        # Whoever ran meanwhile was not in the way.
+        # The threads that ran meanwhile were not the cause.
         return f"{who}{prio} {verb}{_queue(row)}, {_throttled(row, quota)}"
     rest = f"{_behind(row, ran, names)}{_elsewhere(row)}"
     if throttled >= _WORTH * (row["wait"] or 1):

@@ -1,4 +1,4 @@
-"""Which threads waited too long for a CPU, behind whom, and did a CPU idle meanwhile?
+"""Which threads waited too long for a CPU, behind which others, and did a CPU idle meanwhile?
 
 An episode of starvation is a single wait over a threshold, or a window in which a thread
 received less than was due to it by weight (--lag). The threshold is a time, or a multiple
@@ -103,7 +103,7 @@ def starvation(
 
     * `episode`: its number; `utid`, `comm`, `tid`, `pid`, `prio`, `sched_class`: the thread;
     * `criterion`: the threshold it is over: "wait", "share", "wait, share", or "lag";
-    * `ts`, `dur`: begin and length; `wait`: time waited in it, all of it except for "lag" (ns);
+    * `ts`, `dur`: start and length; `wait`: time waited in it, all of it except for "lag" (ns);
     * `censored`: "right" if it was still going on when last observed;
     * `cpu`: on whose queue it waited longest; `cpus`: all of them ("" where none is known);
     * `culprit`: the name whose threads had the CPU longest meanwhile, `culprit_threads` how many
@@ -145,7 +145,7 @@ def starvation(
     limits = Limits.of(threshold, share, lag, turn)
     if top is not None:
         count("top", top, "episodes")
-    # Both what was due and who ran meanwhile are asked of `states`.
+    # Both the time due and the threads that ran meanwhile are computed from `states`.
     with reading_once(trace) if limits.asks_what_was_due else nullcontext():
         found = Fold(partial(_longest, top))
         found.add(pl.DataFrame(schema=_CORE))
@@ -207,7 +207,7 @@ def starvation_summary(
 
 
 def _per_thread(rows: pl.DataFrame) -> pl.DataFrame:
-    """Sums of some episodes, and of waits that were not `seen` whole."""
+    """Sums of some episodes, and of waits that were not `seen` in full."""
     seen = pl.col("seen")
     rows = pl.concat([pl.DataFrame(schema={**_CORE, "seen": pl.Boolean}), rows], how="diagonal")
     return rows.group_by("utid").agg(
@@ -230,7 +230,7 @@ _FIRST_LONGEST = (
 
 
 def _per_thread_again(sums: pl.DataFrame) -> pl.DataFrame:
-    """Of such sums."""
+    """The summary's rows from such sums."""
     return sums.group_by("utid").agg(
         pl.col("n", "n_censored", "n_excluded", "total").sum(),
         pl.col("longest").max(),
@@ -275,7 +275,7 @@ class Limits:
 
     @property
     def asks_what_was_due(self) -> bool:
-        """Whether a wait alone does not tell."""
+        """Whether the criteria need the time due, besides the waits themselves."""
         return self.share is not None or self.lag is not None
 
 
@@ -311,7 +311,7 @@ def _core(episodes: pl.DataFrame) -> pl.DataFrame:
 
 def _waited(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.DataFrame]:
     """Waits that may be over a threshold."""
-    # Nobody is due more than the time that passes: the share cannot be exceeded sooner.
+    # No thread is due more than the time that passes: the share cannot be exceeded sooner.
     shortest = None if limits.share is None else int(limits.share * limits.turn)
     least = min(limit for limit in (limits.threshold, shortest) if limit is not None)
     for rows in waits_in_batches(trace, ["utid", "ts_ready", "wait", "censored", "cpu"], where):
@@ -328,10 +328,10 @@ def _waited(trace: Trace, limits: Limits, where: pl.Expr | None) -> Iterator[pl.
 
 
 def _long_waits(limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
-    """Those of them over the threshold, or over the share, or both."""
+    """The waits over the threshold, over the share, or over both."""
     long = pl.lit(False) if limits.threshold is None else pl.col("wait") >= limits.threshold
     over = pl.lit(False) if limits.share is None else pl.col("due") >= limits.share * limits.turn
-    # Few are left of millions.
+    # Few of millions of waits remain.
     few = rows.filter(long | over)
     episodes = few.select(
         "utid",
@@ -352,7 +352,7 @@ def _long_waits(limits: Limits, rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shared(trace: Trace) -> tuple[CpuHistory, int, Per]:
-    """Who competes, and for how many CPUs."""
+    """Which threads compete, and for how many CPUs."""
     read, how = competitors(trace, Levels(trace), None)
     return read, trace.ncpu if how == "machine" else 1, how
 
@@ -386,7 +386,8 @@ def _shortfalls(trace: Trace, bound: int, where: pl.Expr | None) -> pl.DataFrame
 def _in_parts(trace: Trace, episodes: pl.DataFrame) -> list[pl.DataFrame]:
     """Some at a time: each has a row for every thread that ran on its queue meanwhile.
 
-    That is no more than there are threads, nor, if all CPUs switch alike, than they switched.
+    There are at most as many rows as threads, and, if all CPUs switch alike, as switches on that
+    CPU.
     """
     read, _, how = _shared(trace)
     switches = trace.switches.select(pl.len()).collect().item()

@@ -30,8 +30,8 @@ def starvation_timeline(
     * `lane`: "thread" (the rows of the waiting thread), "queue" (of a CPU on whose queue it
       waited) or "other" (of other CPUs that it may run on); `cpu`: which;
     * `ts`, `dur`: the interval, cut to what is shown (ns);
-    * `state`: of the thread; `kind`: "thread" or "idle", of a CPU. Where a CPU has no row the
-      trace does not show;
+    * `state`: of the thread; `kind`: "thread" or "idle", of a CPU. Where a CPU has no row, the
+      trace does not show it;
     * `utid`, `comm`, `tid`, `prio`, `sched_class`: who;
     * `waited`: the waiting thread was on this CPU's queue meanwhile, for a part of it at least.
 

@@ -11,19 +11,19 @@ _ROWS = 1 << 19
 
 
 class Fold:
-    """What `sum_up` makes of all parts together, which come some at a time.
+    """`sum_up` applied to all parts together, which come some at a time.
 
-    It must not matter if it sums up sums.
+    Applying it to its own sums must give the same result.
     """
 
     def __init__(self, sum_up: Callable[[pl.DataFrame], pl.DataFrame]) -> None:
-        """`sum_up` makes one row of the rows of a group."""
+        """`sum_up` combines the rows of each group into one row."""
         self._sum_up = sum_up
         self._held: list[pl.DataFrame] = []
         self._rows, self._most = 0, _ROWS
 
     def add(self, part: pl.DataFrame) -> None:
-        """One more."""
+        """Add one part."""
         self._held.append(part)
         self._rows += part.height
         if self._rows > self._most:
@@ -39,7 +39,7 @@ class Fold:
 def folded(
     parts: Iterable[pl.DataFrame], sum_up: Callable[[pl.DataFrame], pl.DataFrame]
 ) -> pl.DataFrame:
-    """The same of parts that are there to be read.
+    """The same for parts that can be iterated over.
 
     >>> parts = (pl.DataFrame({"n": [n]}) for n in range(5))
     >>> folded(parts, lambda rows: rows.sum()).item()

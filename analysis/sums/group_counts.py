@@ -1,7 +1,7 @@
 """Exact quantiles of values in groups, few or many, in memory that does not grow with the values.
 
 Some four million values are held and sorted, by Polars alone: a short command ends before NumPy
-would be loaded. Of more, `group_histograms` tells where the quantiles lie.
+would be loaded. With more values, `group_histograms` finds where the quantiles lie.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class GroupCounts:
     ) -> None:
         """Some more values, of groups numbered below `groups`; none of them negative.
 
-        `counted` has the columns `group` and `len`, if somebody has counted them.
+        `counted` has the columns `group` and `len`, if the caller has already counted them.
         """
         self.n = longer(self.n, groups, 0)
         if counted is None:

@@ -1,4 +1,4 @@
-"""Exact quantiles of millions of values in groups: histograms tell where they lie.
+"""Exact quantiles of millions of values in groups: histograms show where they lie.
 
 A histogram for each group (`order_statistics`) takes 4 kB a group, or 516 kB of few groups. Of more
 than some thirty thousand groups, the values of some neighbouring groups are held and sorted at a
@@ -40,11 +40,11 @@ _SLICE = 1 << 24
 
 
 class GroupHistograms:
-    """How many values of each group lie in each bucket; nothing once groups are too many."""
+    """How many values of each group lie in each bucket; empty once there are too many groups."""
 
     def __init__(self) -> None:
         """No values yet."""
-        # Of each octave there are 2**_parts.
+        # Each octave has 2**_parts buckets.
         self._parts = FINE
         self._histogram: Ints | None = np.zeros((0, buckets(FINE)), dtype=np.int64)
 
@@ -59,7 +59,8 @@ class GroupHistograms:
         if (missing := groups - len(self._histogram)) > 0:
             self._histogram = np.pad(self._histogram, [(0, missing), (0, 0)])
         number, size = bucket(value.to_numpy(), self._parts), self._histogram.shape[1]
-        if self._histogram.size > 8 * len(value):  # not another histogram of all for few values
+        # no further histogram over all groups for few values
+        if self._histogram.size > 8 * len(value):
             np.add.at(self._histogram, (group.to_numpy(), number), 1)
         else:
             cell = group.cast(pl.Int64).to_numpy() * size + number
@@ -90,7 +91,7 @@ def _in_slices(
     n: pl.Series, greatest: int, shares: Sequence[Fraction], pairs: Pairs
 ) -> list[pl.Series]:
     large = (n > _SLICE).arg_true()
-    # The large ones have no part in a slice.
+    # Slices leave out the large groups.
     small = n.clone().scatter(large, 0)
     found: list[list[pl.Series]] = [[pl.Series(dtype=pl.Int64)] for _ in shares]
     reached = small.cum_sum().to_numpy()
@@ -115,7 +116,7 @@ def _in_slices(
 def _of_large(
     large: pl.Series, n: pl.Series, shares: Sequence[Fraction], pairs: Pairs
 ) -> list[pl.Series]:
-    """Those of more values than are held at a time; they are few."""
+    """Groups with more values than are held at a time; they are few."""
     number = pl.repeat(None, len(n), dtype=pl.Int64, eager=True)
     number.scatter(large, pl.int_range(len(large), eager=True))
 
@@ -145,7 +146,7 @@ def _arrays(pairs: Iterable[tuple[pl.Series, pl.Series]]) -> Iterator[tuple[Ints
 
 
 def _coarse(histogram: Ints) -> Ints:
-    """Of the fine buckets those of each coarse one together."""
+    """Adds up the fine buckets within each coarse one."""
     groups = len(histogram)
     coarse = np.zeros((groups, buckets(COARSE)), dtype=np.int64)
     coarse[:, 0] = histogram[:, 0]

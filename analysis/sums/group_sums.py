@@ -1,4 +1,4 @@
-"""What a table says of the times of each group: how many, their sum, exact quantiles.
+"""Statistics of the times of each group: how many, their sum, exact quantiles.
 
 Read some rows at a time, so that memory grows with the groups and not with the times.
 """
@@ -79,7 +79,7 @@ class Numbers:
         return len(self._codes)
 
     def of(self, codes: Ints) -> Ints:
-        """The number of each; those not seen before get the next ones."""
+        """The number of each value; new ones get the next numbers."""
         if self._table is not None and int(codes.max(initial=0)) < _TABLE:
             found = self._table[codes]
             if int(found.min(initial=0)) < 0:
@@ -108,7 +108,7 @@ class Numbers:
         self._codes = np.insert(self._codes, place, fresh)
 
     def codes(self) -> Ints:
-        """What has a number, in order of it."""
+        """The values that have a number, in order of it."""
         ordered = np.empty_like(self._codes)
         ordered[self._numbers] = self._codes
         return ordered

@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     Pairs = Callable[[], Iterable[tuple[Ints, Ints]]]
     """Gives (group, wait) arrays, the same ones each time it is called."""
 
-# An octave has 8 parts, or 1024.
+# Parts of an octave, as powers of 2: 8, or 1024.
 COARSE, FINE = 3, 10
 _FINER = 64
 # Groups whose histograms are summed up at a time: some 16 MB.
 _ROWS = 1 << 12
-# Waits that the last pass may keep: some 100 MB.
+# The number of waits that the last pass may keep: some 100 MB.
 _KEEP = 1 << 22
 
 
 def buckets(parts: int = COARSE) -> int:
-    """How many there are with `2**parts` to an octave: one for waits of 0, and up to 2**63."""
+    """The number of buckets with `2**parts` to an octave: one for waits of 0, and up to 2**63."""
     return 1 + (63 << parts)
 
 
@@ -70,7 +70,7 @@ def order_statistics(histogram: Ints, ranks: Ints, pairs: Pairs, parts: int = CO
     # The bucket in which the rank falls, and how many waits of the group lie below it.
     number = np.zeros(len(which), dtype=np.int64)
     for first in range(0, len(histogram), _ROWS):
-        # Those of some groups at a time: there may be half a million.
+        # Some groups at a time: there may be half a million.
         reached = np.cumsum(histogram[first : first + _ROWS], axis=1)
         here = slice(*np.searchsorted(which, [first, first + _ROWS]))
         row, ranked = which[here] - first, rank[here]

@@ -1,4 +1,4 @@
-"""How uncertain is a survival curve, whose waits are alike when they are close in time?"""
+"""How uncertain is a survival curve, given that waits close in time are alike?"""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ class Steps:
         return Steps(self.wait[rows], self.at_risk[first[: len(rows)]], ended)
 
     def hazards(self) -> tuple[Floats, Floats]:
-        """1 over those left after each length (0 where none is), and Greenwood's sum up to it."""
+        """1 over the number still at risk after each length (0 where none), and Greenwood's sum up
+        to it.
+        """
         left = (self.at_risk - self.ended).astype(np.float64)
         one = np.divide(1.0, left, out=np.zeros(len(left)), where=left > 0)
         greenwood: Floats = np.cumsum(self.ended / np.maximum(self.at_risk, 1) * one)

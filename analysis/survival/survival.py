@@ -104,13 +104,13 @@ def wait_lengths(grouping: Grouping) -> list[Lengths]:
     steps: _Steps | None = None
     seen = waiting = 0
     for batch in grouping.batches(times=False):
-        # Whose, and whether it was cut: with its length, 12 bytes for each wait.
+        # Its group, and whether it was cut: with its length, 12 bytes for each wait.
         whose = batch.group.to_numpy().astype(np.uint32) << np.uint32(1)
         codes.append(whose | batch.censored.to_numpy().astype(np.uint32))
         waits.append(batch.wait.to_numpy())
         seen += len(batch.wait)
         waiting += len(batch.wait)
-        # Not for each few of them: that many steps are put in order again.
+        # Merge only many at a time: each merge sorts all steps again.
         if seen > EXACT and waiting > (0 if steps is None else len(steps[0])):
             steps, waiting = _added(steps, codes, waits), 0
     if seen > EXACT:

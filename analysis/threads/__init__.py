@@ -1,1 +1,1 @@
-"""Who threads are: names, services, control groups, classes."""
+"""The identity of threads: names, services, control groups, classes."""

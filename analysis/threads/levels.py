@@ -70,8 +70,8 @@ class Levels:
 
 
 def linux_priorities(trace: Trace) -> bool:
-    """Are the trace's priority numbers Linux's, 100 to 139 for nice -20 to 19?"""
+    """Are the trace's priority numbers those of Linux, 100 to 139 for nice -20 to 19?"""
     if trace.metadata("source", "format") == "simulation":
-        # As the policy declared; some move the number about, or have another scale.
+        # As the policy declared; some change the number, or use another scale.
         return bool(trace.metadata("scheduler", "priorities") == "linux")
     return str(trace.info.get("os") or "").lower() == "linux"

@@ -58,10 +58,10 @@ def memberships(trace: Trace) -> pl.DataFrame:
 
 
 def unsettled(trace: Trace) -> pl.Series:
-    """`utid` of threads that moved, but those for which their last group counts nearly all along.
+    """`utid` of threads that moved, except those whose last group holds for nearly all their life.
 
-    A program that is started in a container or a unit moves there first, and runs then. Of a part
-    of a recording those of the whole.
+    A program that is started in a container or a unit moves there before it runs. For a part of a
+    recording this is taken from the whole.
     """
     if trace.whole is not None:
         return unsettled(trace.whole)
@@ -96,7 +96,8 @@ def gone(trace: Trace) -> set[str]:
 
 def guessed(trace: Trace) -> set[int]:
     """`utid` of threads that began while it was recorded, and were gone at the end, where the
-    recorder does not see who enters a group: it may not be their parent's."""
+    recorder does not see moves between groups: theirs may differ from their parent's.
+    """
     if trace.metadata("recorder", "name") not in BLIND_TO_MOVES:
         return set()
     listed = [row["pid"] for row in trace.info.get("autogroups") or []]

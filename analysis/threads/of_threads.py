@@ -1,4 +1,4 @@
-"""What is known of each thread, beside rows that are about threads."""
+"""Joins the columns of `threads` to rows about threads."""
 
 from __future__ import annotations
 

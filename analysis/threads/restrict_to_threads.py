@@ -1,4 +1,4 @@
-"""A trace as if some threads had it for themselves."""
+"""A trace reduced to some threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def restrict_to_threads(trace: Trace, where: pl.Expr) -> Trace:
     """States and waits of the threads that fit `where`; a CPU that runs another one counts as idle.
 
-    `where` is an expression over the columns of `threads`, and `service`. For questions about
-    CPUs that are asked of some threads: how many of them queue there. The tables of facts and
-    the kernel's own reports (`queue_load`) stay out: they are about everybody.
+    `where` is an expression over the columns of `threads`, and `service`. For questions about CPUs
+    that are asked of some threads, such as how many of them queue there. The tables of facts and
+    the kernel's own reports (`queue_load`) stay out: they are about all threads.
     """
     from schedscope.store.trace import Trace
 

@@ -1,4 +1,4 @@
-"""Programs of one name: whose they are, where the name does not tell them apart."""
+"""Which service programs of the same name belong to, where the name is ambiguous."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class SameNames:
         """By utid; only threads whose name alone is not enough."""
 
     def whose(self, utids: Iterable[int]) -> str:
-        """What follows the name of these threads, first those that matter most: ` of web.service`.
+        """The text after these threads' name, the most important services first: ` of web.service`.
 
-        Nothing where the name tells enough, or the group of one of them is not known.
+        Empty where the name is unambiguous, or one of them has an unknown group.
         """
         every = list(dict.fromkeys(utids))
         found = list(dict.fromkeys(self.of[utid] for utid in every if utid in self.of))

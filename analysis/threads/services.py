@@ -1,8 +1,8 @@
 r"""Which service does a thread belong to? The path of its control group names it.
 
-Managers name the groups that they make: systemd by the unit (systemd.unit(5)), container engines
-by the container's identifier of 64 hexadecimal digits, LXC by the container's name. Nothing is
-asked of the host: what is not in the path is not known.
+Managers name the groups that they make: systemd by the unit (systemd.unit(5)), container engines by
+the container's identifier of 64 hexadecimal digits, LXC by the container's name. The host is not
+queried: what is not in the path is unknown.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _LXC = re.compile(r"lxc\.(?:payload|monitor)\..+", re.DOTALL)
 def service_of(path: str) -> str:
     r"""The units and containers that a control group's path names, the outermost first.
 
-    A container is its engine and the first 12 digits of its identifier, whichever way the engine
-    is set up to name groups. Whoever makes groups within a unit cannot pass for another one: that
-    unit comes first. A path that names neither stands for itself.
+    A container is its engine and the first 12 digits of its identifier, whichever way the engine is
+    set up to name groups. A program that makes groups within a unit cannot pass itself off as
+    another unit: its own comes first. A path that names neither stands for itself.
 
     >>> one, two = "5e" * 32, "0f" * 32
     >>> for path in ("/system.slice/nginx.service/worker", f"/system.slice/docker-{one}.scope",

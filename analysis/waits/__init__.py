@@ -1,1 +1,1 @@
-"""The ledger of waits: whose, how long at least and at most, in which groups."""
+"""The ledger of waits: their threads, their bounds, and their groups."""

@@ -43,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Bounded:
-    """What is known of how long some waits lasted, with a group's number each.
+    """The bounds of some waits, with a group's number each.
 
     `low` and `high` are what each lasted at least and at most (ns), within the window; `ts` when it
     began, null where that was not seen. `measured`: both are the length, within the window at
@@ -155,7 +155,7 @@ class Grouping:
             yield self._hidden()
 
     def _hidden(self) -> Bounded:
-        """A wait that may be in each stretch of unknown time of which the ledger has none."""
+        """A possible wait for each stretch of unknown time without a wait in the ledger."""
         spans = hidden_waits(self._trace, self._where).collect()
         group = self._number(self._code(spans))
         nothing = pl.repeat(None, spans.height, dtype=pl.Int64, eager=True)
@@ -177,7 +177,7 @@ class Grouping:
         columns: list[str] = []
         for part in self._parts:
             columns += ["utid"] if part.lookup is not None else part.columns
-        if "ts" in columns:  # a bucket is computed, not read
+        if "ts" in columns:  # buckets are computed, not read
             columns.remove("ts")
             columns += ["ts_ready", "ts_enqueued", "ts_run"]
         return columns
@@ -241,7 +241,7 @@ class Grouping:
         return numbers
 
 
-# Of a code that no row had so far.
+# A code that no row had so far.
 _NONE = -1
 
 

@@ -1,4 +1,4 @@
-"""Whose waits are asked for, and on which queues they count, as native sweeps want it."""
+"""Which threads' waits are selected, and on which queues they count, as native sweeps take it."""
 
 from __future__ import annotations
 

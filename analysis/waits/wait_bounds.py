@@ -1,4 +1,4 @@
-"""How long each wait lasted, at least and at most: of measured ones both are the length."""
+"""How long each wait lasted, at least and at most: for measured ones both equal the length."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFra
             rest.with_columns(again=True), on=["utid", "ts_run"], how="left", maintain_order="left"
         )
         .with_columns(
-            # Of one without a start, the time on the queue is certain.
+            # For a wait without a start, the time on the queue is certain.
             low=pl.when(begun).then(wait).otherwise(pl.col("queue").fill_null(0)),
             open=right & pl.col("wait_high").is_null(),
             again=pl.col("again").fill_null(value=False) & ~begun,

@@ -3,7 +3,7 @@
 
 dtrace_extras='prio irq callout inter'
 # dtrace is started last, and it ends when all is printed: a signal to others (Ctrl-C, TERM to a
-# process group) is none to it, since it drops what it holds at the second one.
+# process group) must not reach it, since at a second one it drops what it holds.
 dtrace_starts_late=yes dtrace_signal=USR1 dtrace_limits=''
 
 dtrace_probe() {
@@ -27,7 +27,7 @@ dtrace_probe() {
     fi
     probe_version=$(dtrace -V 2>/dev/null | sed 's/^dtrace: *//')
     probe_text="DTrace's sched provider: switches, wakeups, queue loads, lock and sleep reasons"
-    # A yes that was not tried is none.
+    # Only a tried yes counts.
     if [ "$(id -u)" != 0 ]; then
         probe_text="$probe_text (as root, and if kldload dtraceall works: not tried)"
         return 0
@@ -50,7 +50,7 @@ dtrace_probe() {
     esac
 }
 
-# The module dtrace alone has no probes of the scheduler: those are the module sdt's.
+# The module dtrace alone has no scheduler probes: they come with the module sdt.
 dtrace_loaded() { kldstat -q -n dtraceall.ko 2>/dev/null || kldstat -q -m sdt 2>/dev/null; }
 
 dtrace_ready() {

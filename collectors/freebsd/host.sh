@@ -4,7 +4,7 @@
 
 host_prefers() { echo dtrace; }
 
-# Nothing reads DTrace's clock but DTrace (clock.sh).
+# Only DTrace can read DTrace's clock (clock.sh).
 host_clock_pair() { clock_ns='' wall_ns='' clock_half=0; }
 
 # dtrace ends with the process that watches it, and leaves nothing in the kernel.
@@ -108,8 +108,8 @@ host_threads() {
             sub(/^ *[0-9]+ +[0-9]+ /, "", rest)
             comm = substr(rest, 1, 19)
             name = substr(rest, 21, 19)
-            # A name longer than its column pushes the rest to the right: kernel names
-            # stop at 19, so it does not happen, but do not guess if it does.
+            # A name longer than its column would push the rest to the right: kernel names stop at
+            # 19, but do not guess if it happens.
             if (substr(rest, 20, 1) != " " || substr(rest, 40, 1) != " ") next
             sub(/ +$/, "", comm)
             sub(/ +$/, "", name)
@@ -171,8 +171,8 @@ host_cpus() {
             rest = substr($0, at + length(name) + 2)
             return substr(rest, 1, index(rest, "\"") - 1)
         }
-        # Inner groups end first, so what an outer one says of caches replaces it: the last
-        # level is the widest group that shares any.
+        # Inner groups end first, so an outer group replaces what inner ones said: the last level is
+        # the widest group that shares any.
         function close_group(    n, cpu, i, first) {
             n = split(members[depth], cpu, /[, ]+/)
             first = ""

@@ -73,7 +73,7 @@ bpftrace_prepare() {
     esac
     fail_text="cannot write into $output.partial"
     bpftrace_rename=args-\>pid
-    # Newer kernels tell only by whom a task_rename was made, which is nearly always the renamed.
+    # Newer kernels record only which thread made a task_rename, nearly always the renamed one.
     grep -q ' pid;' "$bpftrace_root/events/task/task_rename/format" || bpftrace_rename=tid
     recorder_refills=false
     host_quota_timer
@@ -85,7 +85,8 @@ bpftrace_prepare() {
     } | sed "s/args->pid, args->newcomm/$bpftrace_rename, args->newcomm/" >"$scratch/sched.bt" || return 1
     : >events.txt && : >stderr.txt || return 1
     recorder_command="BPFTRACE_PERF_RB_PAGES=$bpftrace_pages $(bpftrace_tool) -q -B full sched.bt"
-    # The script comes through a descriptor: a path could be led astray, or lie outside the tool's root.
+    # The script comes through a descriptor: a path could be redirected, or lie outside the tool's
+    # root.
     guard_output=events.txt guard_input=$scratch/sched.bt
     # The marker's end makes bpftrace's own end travel behind the last event.
     # shellcheck disable=SC2016,SC2046
@@ -120,7 +121,7 @@ bpftrace_stop() {
 
 bpftrace_orphaned() { guard_kill_tools; }
 
-# A name may hold ends of lines: what stands before the line's own time, at its end, is no line.
+# A name may hold ends of lines: text before the line's own time, at its end, is not a line.
 # shellcheck disable=SC2016
 bpftrace_names='
     named != "" { if ($NF == named || ++rest > 15) named = ""; next }
@@ -162,14 +163,14 @@ bpftrace_report() {
     recorder_events=${2:-0}
     bpftrace_ended=${1:-cut}
     bpftrace_newest=
-    # Without an event there is no third word.
+    # Without events there is no third word.
     if [ "${2:-0}" != 0 ]; then
         bpftrace_newest=$3
         shift
     fi
     [ $# -lt 2 ] || shift 2
     if [ "$bpftrace_ended" != ended ]; then
-        # What came after the last line that was written is not known, on no CPU.
+        # What came after the last written line is unknown on every CPU.
         lost null null early_end "${bpftrace_newest:-$window_begin}" "$window_end"
         window_end=${bpftrace_newest:-$window_begin}
     fi

@@ -1,4 +1,4 @@
-# What captures that were killed, watchdog and all, may have left on a Linux host.
+# What captures may have left on a Linux host when they were killed together with their watchdog.
 # shellcheck shell=sh disable=SC2034,SC2154
 
 host_clean() {
@@ -36,8 +36,8 @@ clean_probes() {
 }
 
 # Everything that records is root's, carries SCHEDSCOPE_RECORDER in its environment and is in the
-# session of its watchdog.  A session outlives its leader, whose number is not given to anybody else as
-# long: a process whose session has no leader any more is in nobody's care.
+# session of its watchdog. A session outlives its leader, whose pid is not reused as long: a process
+# whose session has no leader any more is unsupervised.
 clean_tools() {
     for clean_pid in $(clean_orphans); do
         clean_marked "$clean_pid" || continue
@@ -61,8 +61,7 @@ clean_orphans() {
         $1 == "Uid:" && $2 == 0 && $3 == 0 && $4 == 0 { print pid }'
 }
 
-# 0 if the process carries the mark of what records; an environment is longer only for who
-# wants it to be.
+# 0 if the process carries the mark of what records; an environment is only longer on purpose.
 clean_marked() {
     # shellcheck disable=SC2086
     ${host_limit:+$host_limit 5} head -c 8388608 "/proc/$1/environ" 2>/dev/null | tr '\000' '\n' |

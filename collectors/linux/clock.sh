@@ -1,8 +1,8 @@
 # CLOCK_MONOTONIC in ns: the clock of a trace instance, which the kernel prints, in microseconds,
 # with the counts of each buffer.  clock_file is such a file; it takes a process to read one,
-# since the kernel writes it anew for each byte that a shell reads.  Where no instance can be
+# since the kernel writes it again for each byte that a shell reads.  Where no instance can be
 # made the time since boot is taken, in hundredths of a second; on a host that has slept that
-# is another clock, and the time is not known.  What is read is as long on every host.
+# is another clock, and the time is not known.  What is read has the same length on every host.
 # clock_step is by how much the clock may be ahead of clock_ns.
 # shellcheck shell=sh disable=SC2034,SC2154
 clock_file=
@@ -22,7 +22,8 @@ host_clock() {
 }
 
 # In the watchdog of the capture $1, of a recorder without an instance of its own: makes one for the
-# clock alone.  It can be removed as soon as nobody holds it any more, like those of ftrace-reader.sh.
+# clock alone.  It can be removed as soon as no process holds it open, like those of
+# ftrace-reader.sh.
 host_clock_open() {
     for clock_path in /sys/kernel/tracing/instances /sys/kernel/debug/tracing/instances; do
         clock_dir=$clock_path/schedscope-$1-clock

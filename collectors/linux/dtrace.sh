@@ -1,6 +1,6 @@
-# Linux's DTrace recorder (session: ../dtrace-session.sh). Its reason to be is to see both
-# systems through one instrument; ftrace costs far less.
-# DTRACE names another program, with options, for a dtrace that is not in PATH.
+# Linux's DTrace recorder (session: ../dtrace-session.sh). Its purpose is to see both systems
+# through one tool; ftrace costs far less. DTRACE names another program, with options, for a dtrace
+# that is not in PATH.
 # shellcheck shell=sh disable=SC2034,SC2154
 
 dtrace_starts_late='' dtrace_signal=TERM dtrace_limits=''
@@ -45,9 +45,8 @@ dtrace_script() {
     printf '%s\n' "$dtrace_path"
 }
 
-# yield.d, where the kernel has the tracepoint that it hangs on. sched.d comes last so that
-# its last line is the last of all.
-# The marker's pid is known only where dtrace runs.
+# yield.d, where the kernel has its tracepoint. sched.d comes last so that its last line is the last
+# of all. The marker's pid is known only where dtrace runs.
 dtrace_words() {
     # shellcheck disable=SC2016
     [ "$1" != guard_start ] || set -- "$@" sh -c 'exec "$@" "$SCHEDSCOPE_MARKER"' dtrace

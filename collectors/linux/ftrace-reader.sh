@@ -1,10 +1,10 @@
 # The part of the ftrace recorder that outlives `capture`: it runs in the watchdog, makes the
 # trace instance, copies its pages and removes it (main part: ftrace.sh).
 #
-# The instance lives exactly as long as somebody holds its file free_buffer open: the kernel
-# refuses to remove it until then (EBUSY, whoever asks, from whatever pid name space), and when
-# the last holder is gone, kill -9 included, it stops the tracing and gives the memory back.  So
-# an instance that can be removed is nobody's, and no pid is ever asked.
+# The instance lives exactly as long as a process holds its file free_buffer open: the kernel
+# refuses to remove it until then (EBUSY for any caller, from any pid name space), and when the last
+# holder is gone, kill -9 included, it stops the tracing and gives the memory back. So an instance
+# that can be removed is unused, and no pid has to be checked.
 #
 # With ftrace_own_events there is a second instance beside it, NAME-calls, for events of chosen
 # processes; its pages go to calls/.  Descriptors: 9 holds the first one, 3 the second.
@@ -26,7 +26,7 @@ ftrace_off() {
 # The kernel notes the name of every thread switched to, for readers that need names; the
 # events and the thread table have them, and without it a third of the cost of an event is
 # gone.  The switch reaches all users of tracing, so it is left alone where there are any
-# (where one has it on, nothing would be gained either).
+# (if one user has it on, switching it off would gain nothing).
 ftrace_skip_names() {
     for ftrace_path in "$ftrace_root" "$ftrace_root"/instances/*; do
         [ -z "$(head -n 1 "$ftrace_path/set_event" 2>/dev/null)" ] || return 0
@@ -34,7 +34,7 @@ ftrace_skip_names() {
     ftrace_set trace_options norecord-cmd || :
 }
 
-# Another capture may take an instance that nobody holds yet for one left behind.
+# Another capture may mistake an instance that is not held open yet for one left behind.
 ftrace_make() {
     ftrace_try=0
     until mkdir "$ftrace_dir" 2>/dev/null && command exec 9>>"$ftrace_dir/free_buffer"; do
@@ -91,7 +91,7 @@ tracer_begin() {
         ftrace_read_loop $ftrace_group &
         ftrace_pids="$ftrace_pids $!"
     done
-    # A reader needs little time, but not after twenty others have had their turn.
+    # A reader needs little CPU time, but should not wait for twenty others first.
     # shellcheck disable=SC2086
     renice -n -20 -p $ftrace_pids >/dev/null 2>&1
     # Where the kernel groups sessions (autogroup), that counts among the processes of ours alone:
@@ -109,7 +109,7 @@ tracer_begin() {
 host_clock_open() { :; }
 host_clock_close() { :; }
 
-# What capture must know of the instance.
+# What capture needs to know about the instance.
 ftrace_tell() {
     for clock_file in "$ftrace_dir"/per_cpu/cpu[0-9]*/stats; do break; done
     echo "$clock_file" >.scratch/clock
@@ -120,7 +120,7 @@ ftrace_tell() {
 ftrace_set_up() {
     ftrace_fail="cannot set up $ftrace_dir"
     ftrace_set tracing_on 0 || return 1
-    # Where the option is not to be had, the memory is given back all the same.
+    # Without this option the memory is given back all the same.
     ftrace_set options/disable_on_free 1 || :
     ftrace_set trace_clock mono || return 1
     ftrace_skip_names
@@ -167,7 +167,7 @@ ftrace_set_up() {
     ftrace_threshold=$((ftrace_read_kb * 1024 / 50))
 }
 
-# Of an instance: $2 are its events.
+# Switches on the events $2 of an instance.
 ftrace_switch_on() {
     for ftrace_event in $2; do
         [ -d "$1/events/$ftrace_event" ] || continue
@@ -188,8 +188,8 @@ ftrace_switch_on() {
     done
 }
 
-# The second instance: it follows the forks of the processes in set_event_pid.  As long as that is
-# empty it would record everybody; whoever puts the first pid there switches it on.
+# The second instance: it follows the forks of the processes in set_event_pid. While that is empty
+# it would record every process; it is switched on with the first pid.
 ftrace_set_up_own() {
     [ -n "$ftrace_own_events" ] || return 0
     ftrace_first=$ftrace_dir
@@ -214,9 +214,9 @@ ftrace_own_ready() {
     ftrace_switch_on "$ftrace_dir" "$ftrace_own_events"
 }
 
-# The kernel's stack of threads that leave their CPU to sleep, if they are to be had from this
-# instance: $1 is its word for that, and $3 goes into the file $2 of sched_switch.  A thread that is
-# preempted sleeps nowhere: bits above the first eight of prev_state say that it was.
+# The kernel's stack of threads that leave their CPU to sleep, if this instance records them: $1 is
+# its setting for that, and $3 goes into the file $2 of sched_switch. A preempted thread does not
+# sleep: bits above the first eight of prev_state show the preemption.
 ftrace_asleep='prev_state & 255'
 ftrace_stacks() {
     [ "$ftrace_stacks_of" = "$1" ] || return 0
@@ -234,10 +234,10 @@ ftrace_stacks() {
 }
 
 # Of the functions in `symbols`, those that the recorded stacks need: a few hundred of some hundred
-# thousand.  An address is a number of two words (on 32 bits, of one) in the recording, between the
-# first function and the last; a number that only looks like one costs a line.  It is of the last
-# function that begins before it.  Reading a long recording once more would take longer than the
-# 3 MB are worth: then all stay.
+# thousand. An address is a number of two words (on 32 bits, of one) in the recording, between the
+# first function and the last; another number in that range only adds a line. It is of the last
+# function that begins before it. Reading a long recording once more would take longer than the 3 MB
+# are worth: then all stay.
 ftrace_needed_symbols() {
     ftrace_to=events/sleep/kernel_stack/symbols
     [ -z "${watch_ring:-}" ] && [ -s "$ftrace_to" ] || return 0
@@ -288,11 +288,11 @@ ftrace_quotas() {
     ftrace_set "$ftrace_event/enable" 1 || rm -r "${ftrace_at}events/quota"
 }
 
-# sched_ext's dispatch queues: each time that a thread is put into one or taken out.  The kernel
+# sched_ext's dispatch queues: each time that a thread is put into one or taken out. The kernel
 # finds arguments and members by name in its type information (BTF), so that neither their order,
-# which differs between releases, nor their places matter.  A queue's id is that of all local
-# ones: the CPU tells which.  The watchdog's limit is to be had where the function gets the scheduler.
-# The probes' group has the instance's name, so that whoever finds them knows whose they are.
+# which differs between releases, nor their places matter. All local queues share one id: the CPU
+# identifies the queue. The watchdog's limit is recorded where the function gets the scheduler. The
+# probes' group has the instance's name, so that their owner can be identified.
 ftrace_probe_queues() {
     [ -n "$ftrace_queues" ] || return 0
     ftrace_probes=$(echo "$ftrace_name" | tr - _)
@@ -354,10 +354,10 @@ ftrace_place() {
     esac
 }
 
-# Sets ftrace_entries to the number of unread events of a buffer, without a process; 1 if the
-# kernel does not say.  The kernel writes the file anew for each byte that a shell reads: a number
-# that grows a digit meanwhile (999, 1000) can be read as 9900.  So it is read twice, and the
-# smaller one taken.
+# Sets ftrace_entries to the number of unread events of a buffer, without a process; 1 if the kernel
+# does not say. The kernel writes the file again for each byte that a shell reads: a number that
+# grows a digit meanwhile (999, 1000) can be read as 9900. So it is read twice, and the smaller one
+# taken.
 ftrace_count() {
     ftrace_first "$1" || return 1
     ftrace_least=$ftrace_entries
@@ -376,8 +376,8 @@ ftrace_first() {
     return 1
 }
 
-# Sets ftrace_pages to at most what may be written, by the limits of free space and size; 1 if
-# that is nothing.  A reader looks anew when its share of what was left is used up, or 64 MiB.
+# Sets ftrace_pages to at most what may be written, by the limits of free space and size; 1 if that
+# is nothing.  A reader checks again after it has used up its share of what was left, or 64 MiB.
 ftrace_share=0
 ftrace_fit() {
     ftrace_want=$(((ftrace_pages * ftrace_page + 1023) / 1024))
@@ -469,7 +469,7 @@ tracer_end() {
     for ftrace_pid in ${ftrace_pids:-}; do
         while kill -0 "$ftrace_pid" 2>/dev/null; do wait "$ftrace_pid"; done
     done
-    # What was set aside is for this.  Events that do not fit stay unread, and are counted as such.
+    # The space set aside is for this.  Events that do not fit stay unread, and are counted as such.
     watch_reserve_kb=0 ftrace_share=0 ftrace_groups=1
     for ftrace_cpu in ${ftrace_buffers:-}; do
         [ ! -e .scratch/failed ] || break

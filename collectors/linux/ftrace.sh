@@ -4,12 +4,12 @@
 # are neither seen nor disturbed.  The kernel's sub-buffer pages go to raw/cpuN unread.
 #
 # OVERHEAD  docs/recorder-cost.md.  What keeps it small:
-#   * nobody waits on the buffers.  A blocked reader is woken by the very events it is to
+#   * no process waits on the buffers.  A blocked reader is woken by the very events it is to
 #     read, thousands of times a second; here a loop looks four times a second how many
 #     events each buffer holds, and starts one dd when a CPU's is an eighth full.
 #   * whole sub-buffers are copied: no parsing, no text, one read and one write for about
 #     300 events.
-#   * the kernel's own book-keeping of thread names is off where nobody else needs it.
+#   * the kernel's own book-keeping of thread names is off where no other program needs it.
 # The instance, its readers and its removal are in ftrace-reader.sh, which the watchdog runs.
 #
 # Calls and locks of COMMAND's processes alone (--of) are recorded in a second instance: the kernel
@@ -32,10 +32,10 @@ ftrace_locks="lock/contention_begin lock/contention_end"
 # The kernel's stack of each thread that falls asleep, by a trigger: no event of its own.
 ftrace_stacks=
 
-# What sched_ext tells by itself; its dispatch queues have no events, but functions that are probed.
+# Events of sched_ext; its dispatch queues have no events, but functions that are probed.
 ftrace_scx=
 
-# What threads ask of disks.  block_io_start is of Linux 6.5 and later.
+# Requests of threads to disks.  block_io_start is of Linux 6.5 and later.
 ftrace_block="block/block_rq_issue block/block_rq_complete"
 
 ftrace_find() {
@@ -88,7 +88,7 @@ ftrace_prepare() {
     ftrace_name=schedscope-$capture_pid-$(od -An -N4 -tx4 /dev/urandom | tr -d ' ')
     ftrace_dir=$ftrace_root/instances/$ftrace_name
     ftrace_buffer_kb=$buffer_kb
-    # How much of a buffer is read together.
+    # How much of a buffer is read at a time.
     ftrace_read_kb=$((buffer_kb / 8))
     [ -z "$guard_room_kb" ] || [ "$ftrace_read_kb" -le $((guard_room_kb / 16)) ] ||
         ftrace_read_kb=$((guard_room_kb / 16))
@@ -177,8 +177,9 @@ ftrace_scx_wanted() {
         note "no scheduler of sched_ext is loaded (it is $host_word): nobody uses dispatch queues until one is"
 }
 
-# Of chosen processes alone the stacks come with their switches, in the second instance, where every
-# event gets one.  With calls or locks there, too, that would be too much: then they are of all.
+# For chosen processes alone the stacks come with their switches, in the second instance, where
+# every event gets one.  With calls or locks there, too, that would be too much: then they are of
+# all.
 ftrace_stacks_wanted() {
     if ! grep -q stacktrace "$ftrace_root/events/sched/sched_switch/trigger" 2>/dev/null; then
         fail_text="this kernel has no trigger stacktrace (CONFIG_STACKTRACE), which --with stacks uses"
@@ -309,7 +310,7 @@ ftrace_start() {
     fail_text=
 }
 
-# 0 if recording is still on; nobody but us should have touched it.
+# 0 if recording is still on; no other program should have touched it.
 ftrace_recording() {
     host_read "$ftrace_dir/tracing_on"
     if [ "$host_word" = 1 ] && [ -e "$scratch/adopted" ]; then
@@ -341,7 +342,7 @@ ftrace_stop() {
     return 1
 }
 
-# What the kernel says became of a CPU's events.  Without its account nothing is known.
+# The kernel's counts of a CPU's events. Without them losses are unknown.
 ftrace_report() {
     if [ ! -s "$2" ]; then
         fail_text=${fail_text:-the kernel gave no account of what CPU $1 recorded}
@@ -374,8 +375,8 @@ ftrace_end_unknown() {
     lost "$1" null early_end "${ftrace_known:-$window_begin}" "$window_end"
 }
 
-# The watchdog was killed.  Its readers end by themselves or with us; whoever holds the instance
-# last, it can be removed then.
+# The watchdog was killed. Its readers end by themselves or with us; once no process holds the
+# instance, it can be removed.
 ftrace_orphaned() {
     for ftrace_path in "$ftrace_dir" "$ftrace_dir-calls"; do
         [ ! -d "$ftrace_path" ] || printf '0\n' 2>/dev/null >"$ftrace_path/tracing_on"
@@ -410,7 +411,7 @@ ftrace_calls_told() {
     esac
 }
 
-# Whose stacks were recorded: of all, of those whose calls are, or none.
+# Which stacks were recorded: of all threads, of those whose calls are, or none.
 ftrace_stacks_told() {
     case $ftrace_stacks_of in
     all) echo all ;;

@@ -27,8 +27,8 @@ host_facts() {
     host_pick_scheduler
 }
 
-# A host without getconf: the kernel tells every program its page size, in the value that
-# follows the word 6 (AT_PAGESZ); words are as long as a pointer of that program.
+# A host without getconf: the kernel gives every program its page size, in the value that follows
+# the word 6 (AT_PAGESZ); words are as long as a pointer of that program.
 host_auxv_page_size() {
     host_page_size=$(awk '/^KernelPageSize:/ { print $2 * 1024; exit }' /proc/self/smaps 2>/dev/null)
     [ -z "$host_page_size" ] || return 0
@@ -41,7 +41,7 @@ host_auxv_page_size() {
     done
 }
 
-# HZ and the preemption model: from the running kernel where it tells, else its configuration.
+# HZ and the preemption model: from the running kernel where it shows them, else its configuration.
 host_kernel_config() {
     host_hz='' host_preempt='' host_dynamic='' host_model='' host_rt_groups=''
     for host_config in /proc/config.gz "/boot/config-$(uname -r)" "/lib/modules/$(uname -r)/config"; do
@@ -112,7 +112,7 @@ host_pick_scheduler() {
 }
 
 # Sets quota_timer to the address, without 0x, of the function that makes a group's CPU quota whole
-# again.  No tracepoint tells when a quota holds a group back; timer:hrtimer_expire_entry, of all
+# again.  No tracepoint shows when a quota holds a group back; timer:hrtimer_expire_entry, of all
 # kernel timers, is filtered for that function: ten events a second for each group with a quota.
 # Nothing where the kernel hides its addresses or has no such function.
 host_quota_timer() {
@@ -140,8 +140,8 @@ host_tunables() {
     [ -z "${host_rt_groups:-}" ] || printf 'CONFIG_RT_GROUP_SCHED\0%s\0' "$host_rt_groups"
 }
 
-# What sched_ext says of itself: each file and each counter of its schedulers, with the value.
-# Nothing where the kernel has no sched_ext.
+# sched_ext's own state: each file and each counter of its schedulers, with the value. Nothing where
+# the kernel has no sched_ext.
 host_sched_ext() {
     for host_file in /sys/kernel/sched_ext/* /sys/kernel/sched_ext/*/* /sys/kernel/sched_ext/*/*/*/*; do
         [ ! -f "$host_file" ] || printf '%s\n' "$host_file"
@@ -152,7 +152,7 @@ host_sched_ext() {
         { print file; print }' | tr '\n' '\0'
 }
 
-# How the time of a tool that reads what others own is limited: with the seconds, in front of it.
+# The prefix, with seconds, that limits the time of a tool which reads files of other users.
 host_limit=
 ! command -v timeout >/dev/null 2>&1 || host_limit='timeout -s KILL'
 
@@ -190,7 +190,7 @@ host_default_slice() {
 # kernel's own number less 100.
 host_threads() {
     host_default_slice
-    # Of each: stat, status and, where it tells of slices, sched.
+    # Of each: stat, status and, where it shows slices, sched.
     host_files='p; s/stat$/status/'
     [ -z "$host_slice" ] || host_files='p; s/stat$/status/p; s/status$/sched/'
     host_names /proc/[0-9]*/task/[0-9]*/stat | sed "$host_files" | host_heads 65536 | awk -v usual="$host_slice" '
@@ -219,7 +219,8 @@ host_threads() {
                 (policy == 6 ? reservation(path[5]) : ""), \
                 (!kernel && slice != usual && (policy == 0 || policy == 3 || policy == 5) ? slice : ""), comm
         }
-        # Of SCHED_DEADLINE: its runtime, deadline and period in ns, as chrt of util-linux prints them.
+        # The settings of SCHED_DEADLINE: runtime, deadline and period in ns, as chrt of util-linux
+        # prints them.
         function reservation(tid,    command, line, found) {
             command = "chrt -p " tid " 2>/dev/null"
             while ((command | getline line) > 0)

@@ -53,7 +53,7 @@ lines_place() {
     esac
 }
 
-# A sleep of bpftrace itself is told with its CPU's next switch, and at the end (sched.bt).
+# A sleep of bpftrace itself is reported with its CPU's next switch, and at the end (sched.bt).
 lines_bpftrace() {
     # shellcheck disable=SC2016
     awk '

@@ -1,7 +1,7 @@
 # perf: for hosts where tracefs may be read but no instance be made (interface: head of ../capture).
 #
-# It records what ftrace.sh does, into perf.data.  With perf 5.10 or newer only: older ones cannot
-# be told to begin and to end, so the window would be a guess.
+# It records what ftrace.sh does, into perf.data. With perf 5.10 or newer only: older ones cannot be
+# started and stopped on command, so the window would be a guess.
 #
 # OVERHEAD  about that of `perf sched record`: twice the time for a ping-pong of two threads on one
 #   CPU, where ftrace.sh takes 1.4 times.  perf wakes up to empty its buffers; the wake-ups are in
@@ -93,12 +93,12 @@ perf_prepare() {
     fi
     : >stderr.txt
     # Opened for both directions, so that neither side waits for the other to open it.  The answer
-    # is a plain file: nobody has to stand and wait for it, who might be left behind.
+    # is a plain file: no process has to wait for it, which might be left behind.
     command exec 7<>"$scratch/control" || return 1
     command exec 8>"$scratch/answer" || return 1
     # perf ends with the program it runs, and that ends with the pipe it reads.  -B: no build IDs,
-    # which nobody asks for here; perf 6.1 dies of reading them, now and then, where programs come
-    # and go quickly.
+    # which are not needed here; perf 6.1 crashes while reading them, now and then, where programs
+    # come and go quickly.
     guard_input=pipe guard_growing=perf.data
     # shellcheck disable=SC2046,SC2086
     guard_start -- $(perf_tool) record -a -R -B -c 1 -k CLOCK_MONOTONIC -m "$perf_pages" -e "$perf_list" \
@@ -140,7 +140,7 @@ perf_start() {
         return 1
     fi
     guard_window_begin
-    # Nobody else is to have a word with perf.
+    # No other process may send commands to perf.
     exec 7>&- 8>&-
     guard_pids
 }
@@ -148,8 +148,8 @@ perf_start() {
 perf_stop() {
     guard_window_end
     guard_end || fail_text="the process that watches perf was killed"
-    # How much and where, perf.data says.  perf itself speaks of lost chunks, and of lost samples
-    # ("lost 7.31%!") above 5 % only.
+    # perf.data shows how much was lost, and where.  perf itself reports lost chunks, and of lost
+    # samples ("lost 7.31%!") above 5 % only.
     perf_lost=$(sed -n 's/.*lost \([0-9][0-9.]*\)\( chunks\| samples\|%\).*/\1/p' stderr.txt | head -n 1)
     [ -z "$perf_lost" ] || lost null null output
     none_lost="perf reported no loss"
@@ -158,7 +158,7 @@ perf_stop() {
         fail_text="perf ended early: $(grep -v -e '^\[ perf record: Woken' -e '^Events ' stderr.txt | tail -n 1)"
     fi
     if [ -n "$fail_text" ]; then
-        # perf.data is known up to its last sample, which nobody has read yet.
+        # perf.data is known up to its last sample, which has not been read yet.
         lost null null early_end null "$window_end"
         window_end=
         return 1

@@ -76,7 +76,7 @@ $host_rows
 END_ROWS
     } | awk -F '\t' -v seen="$1" "$host_awk_escaped"'
         BEGIN { OFS = "\t" }
-        # Where it came from is longer than what was read of it: no command line looks like this.
+        # Marks a command line that is longer than what was read: no command line contains this.
         /^==> \/dev\/null <==$/ && !lines { lines = 1; next }
         length($0) > 4000 && /^==> \/proc\/+[0-9]+\/cmdline <==$/ {
             pid = $0
@@ -150,7 +150,7 @@ host_group_home() {
     [ -n "$host_group_root" ] && cd -P -- "$host_group_root" 2>/dev/null && pwd -P
 }
 
-# The names of the groups in the folder $1, a line each.  Whoever was given a group names those
+# The names of the groups in the folder $1, a line each. The owner of a delegated group names those
 # below it: a name with a newline is left out, as the kernel allows none.
 host_group_folders() {
     (cd -P -- "$1" && find . -xdev -name '*

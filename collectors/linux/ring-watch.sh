@@ -15,7 +15,7 @@ ring_watch() {
     ring_number=0 ring_waits=
     while IFS= read -r ring_line; do
         ring_number=$((ring_number + 1))
-        # None of them holds what is to end with the watchdog: its pipe, the trace instance.
+        # They hold open nothing that must end with the watchdog: its pipe, the trace instance.
         case $ring_line in
         'file '*) (exec 6<&- 9>&- && ring_watch_file "${ring_line#file }") & ;;
         'log '*)
@@ -47,7 +47,7 @@ ring_watch_end() {
     done
 }
 
-# KIND WHY.  Told again until capture has taken it: a shell can miss a signal.
+# KIND WHY. Signalled again until capture has taken it: a shell can miss a signal.
 ring_post() {
     [ -e .scratch/armed ] || return 0
     printf '%s %s\n' "$1" "$2" >".scratch/trigger.$1" && mv ".scratch/trigger.$1" .scratch/trigger || return 0
@@ -74,10 +74,10 @@ ring_watch_file() {
     done
 }
 
-# Lines that are added to a file.  Whoever owns it may write lines without an end, or put something
-# else in its place: at most the last MiB is read each time, and only of a plain file.  What was
-# written while a snapshot was taken is not looked at: a log that repeats itself would keep us in
-# the past.
+# Lines that are added to a file. Its owner may write endless lines, or put something else in its
+# place: at most the last MiB is read each time, and only of a plain file. What was written while a
+# snapshot was taken is not looked at: otherwise a log that repeats itself would make the watcher
+# lag behind.
 ring_watch_log() {
     ring_log_state "$1" || ring_inode=
     ring_known=$ring_inode ring_start=$ring_size ring_read=$ring_size
@@ -125,7 +125,8 @@ ring_watch_waits() {
     # shellcheck disable=SC2086
     set -- "$1" $2
     ring_bpf=${SCHEDSCOPE_BPFTRACE:-bpftrace} ring_pid=
-    # Ended before it began: who ends the tools has looked for its pid, or it sees that itself.
+    # Ended before it began: the code that ends the tools has looked for its pid, or it sees the end
+    # itself.
     # shellcheck disable=SC2016,SC2086
     case $2 in
     wait) ring_script_wait "$3" ;;
@@ -133,7 +134,7 @@ ring_watch_waits() {
     esac | BPFTRACE_MAP_KEYS_MAX=65536 BPFTRACE_MAX_MAP_KEYS=65536 sh -c 'echo "#pid $$"; echo $$ >>.scratch/triggers; [ ! -e .scratch/reading ] || exec "$@"' ring $ring_bpf -q - 2>".scratch/bpf.$1" |
         while IFS= read -r ring_text; do
             if [ ! -e .scratch/reading ]; then
-                # It may not have heard the signal, and ignores a pipe that nobody reads.
+                # It may have missed the signal, and ignores a pipe without a reader.
                 [ -z "$ring_pid" ] || kill -s KILL "$ring_pid" 2>/dev/null
                 break
             fi
@@ -141,7 +142,7 @@ ring_watch_waits() {
             '#pid '*) ring_pid=${ring_text#'#pid '} ;;
             '#on') : >".scratch/on.$1" ;;
             'hit '*)
-                # No class as [:print:]: small tools take it for the letters that it is written with.
+                # No class as [:print:]: small tools read it as the letters of its name.
                 ring_text=$(printf '%s' "${ring_text#hit }" | tr -cd '\040-\176')
                 case $2 in
                 wait) ring_post wait "a wait longer than $4: $ring_text" ;;
@@ -222,7 +223,7 @@ END_SCRIPT
 }
 
 # Capture was killed: finished snapshots stay; one that was being taken is kept as far as it came,
-# under the name that says so, if it tells of itself.
+# under a name that says so, if it has its capture.json.
 ring_salvage() {
     for ring_path in ./*.capture.partial; do
         [ -d "$ring_path" ] || continue

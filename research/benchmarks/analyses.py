@@ -5,12 +5,11 @@
     python research/benchmarks/analyses.py TRACE --only queue  those whose name has the word
     python research/benchmarks/analyses.py TRACE --check       and fail above the limits
 
-Each in a fresh process: the CPU time of all threads from the call to the
-answer, with the time to start Python and load Polars left out, the least of
-`--runs`; and the most memory that the process ever held (VmHWM), start and
-libraries included. Wall time is for the reader only: it is what the host's other
-work makes of it. CPU time is longer on a busy host, too, where cores share their
-units and caches: up to twice as long.
+Each in a fresh process: the CPU time of all threads from the call to the answer, with the time to
+start Python and load Polars left out, the least of `--runs`; and the most memory that the process
+ever held (VmHWM), start and libraries included. Wall time is for the reader only: it depends on the
+host's other work. CPU time is longer on a busy host, too, where cores share their units and caches:
+up to twice as long.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ CASES = [
     Case("residency", "ss.residency(trace)"),
     Case("CPU returns", "ss.cpu_returns(trace)"),
     Case("findings", "ss.findings(trace)", 15.0),
-    # All of them that the page has, and its figures drawn.
+    # Everything on the page, with its figures drawn.
     Case("report", "main(['report', sys.argv[1], '-o', 'report.html', '-f'])", 15.0),
-    # Not summaries: a row for each of many things.
+    # Not summaries: answers with very many rows.
     Case("queue depth, steps", "ss.queue_depth(trace)", None),
     Case("lag every second", "ss.lag(trace, every='1s')", None),
     Case("migrations, each", "ss.migrations(trace)", None),

@@ -2,9 +2,9 @@
 
 Each workload is recorded `--runs` times as it is (side A) and as often under each intervention
 (side B): other nice values, classes, masks, quotas and slices, of all its threads or those of one
-name, and more load beside it.
-From the recordings of side A together `whatif` predicts each cell, and those of side B say what
-came. What is recorded or predicted already is not done again, so it can be stopped at any time.
+name, and more load beside it. From the recordings of side A together `whatif` predicts each cell,
+and those of side B show what happened. Existing recordings and predictions are reused, so the
+program can be stopped at any time.
 
     python research/benchmarks/campaign.py FOLDER --record [--only WORKLOAD,...] [--changes NAMES]
     python research/benchmarks/campaign.py FOLDER [--prove]
@@ -94,7 +94,7 @@ def question(workload: Workload, asked: Intervention, way: Replay) -> dict[str, 
 
 
 def measured(trace: Trace, workload: Workload) -> dict[str, dict[str, Any]]:
-    """The figures of each service of the workload, as `whatif` tells them."""
+    """The figures of each service of the workload, as `whatif` gives them."""
     mine = trace.threads.filter(pl.col("comm").is_in(names_in([trace], workload.services)))
     named = services(trace, workload.by).join(mine.select("utid").collect(), on="utid")
     return figures(trace, named)
@@ -145,7 +145,7 @@ def predict(cell: Cell, known: Before, after: Iterable[Path]) -> list[dict[str, 
         frame = told()
     except SchedscopeError as error:
         return [{**common, "service": "", "figure": "", "verdict": f"error: {error}"}]
-    # Slices and groups are nothing that round robin has.
+    # Round robin has no slices of threads and no groups.
     blunt = None if asked.slice or asked.quota else told(policy=NULL_MODEL)
     null = {} if blunt is None else {row[workload.by]: row for row in blunt.to_dicts()}
     real_after = [measured(trace, workload) for trace in then]
@@ -181,7 +181,7 @@ def _spread(name: str, values: list[int]) -> dict[str, int]:
 
 
 def main() -> None:
-    """Record, predict, and say what it comes to."""
+    """Record, predict, and print a summary."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=5, metavar="N")
@@ -257,12 +257,12 @@ def replay_all(folder: Path, asked: list[Cell], runs: int) -> None:
 
 
 def label(cell: Cell) -> str:
-    """What the captures of a cell are called, but for their number."""
+    """The name of a cell's captures, without their number."""
     return f"{cell.workload}.{cell.intervention.replace(' ', '-').replace('%', '')}"
 
 
 def record_all(folder: Path, asked: list[Cell], runs: int) -> None:
-    """All captures that are not there, run by run: what changes meanwhile concerns all alike."""
+    """Records missing captures run by run, so that changes of the host affect all alike."""
     source = HERE.parent / "lab" / "guest" / "work.c"
     work = folder / "work"
     subprocess.run(["cc", "-O2", "-pthread", "-o", str(work), str(source)], check=True)

@@ -14,8 +14,8 @@ the reading process. Columns, in million events per CPU second:
 * beside: `trace-cmd report` (prints the events) of trace.dat, `perf sched latency` (one table)
   of perf.data, with the release that did it
 
-`limits` are what facts and convert would be if the file had only to be read and the tables
-written, at the speed at which this machine copies memory (compressed files: as they are stored).
+`limits` are what facts and convert would be if the file only had to be read and the tables written,
+at the speed at which this machine copies memory (compressed files: as they are stored).
 SCHEDSCOPE_TOOLS may name a tree with newer tools (tests/tools.py); it sees only paths below /tmp.
 """
 

@@ -1,4 +1,4 @@
-"""Damage captures whose truth is known, and count what is wrong in what is said of them.
+"""Damage captures whose truth is known, and count what is wrong in the answers about them.
 
     python research/benchmarks/faults.py   five captures of `fixtures/`
     python research/benchmarks/faults.py --captures A.capture B.capture --mutations 20
@@ -8,9 +8,9 @@
 
 Every (capture, kind, number) is drawn from `--seed` and its own name, so it is the same whenever
 and wherever it is run; only "two captures mixed" depends on the other captures, too. Results go to
-a journal in `--work` at once: Ctrl-C ends the campaign, and the same command goes on where it was
-(`--fresh` begins anew; do so after a change of the program). Failures are listed in `failures.txt`
-beside it, each with what `--again` needs. Exit code 1 if anything was wrong.
+a journal in `--work` at once: Ctrl-C ends the campaign, and the same command continues where it
+stopped (`--fresh` starts over; do so after a change of the program). Failures are listed in
+`failures.txt` beside it, each with what `--again` needs. Exit code 1 if anything was wrong.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def _progress(began: float) -> Callable[[int, int, campaign.Result], None]:
 
 
 def _failures(results: list[campaign.Result], path: Path) -> None:
-    """What it takes to see each failure again, and its thread and wait."""
+    """How to repeat each failure, with its thread and wait."""
     with path.open("w") as out:
         for result in filter(page.wrong, results):
             out.write(story.failure(result))

@@ -3,9 +3,9 @@
     sudo python research/benchmarks/first_answer.py --work /tmp/first  records, then prints it
     python research/benchmarks/first_answer.py --work /tmp/first   measures what was recorded there
 
-`perf sched record` and an instance of ftrace, which trace-cmd makes a plain trace.dat of, watch
-the same run of `perf bench sched messaging`. Each command then runs in turns, and the least CPU
-time of all rounds is told: whole commands, the start of Python and the reading of modules included.
+`perf sched record` and an instance of ftrace, which trace-cmd makes a plain trace.dat of, watch the
+same run of `perf bench sched messaging`. Each command then runs in turns, and the least CPU time of
+all rounds is printed: whole commands, the start of Python and the reading of modules included.
 Modules are compiled to bytecode first, as after an installation. SCHEDSCOPE_TOOLS may name a tree
 with newer tools (tests/tools.py); it sees only paths below /tmp.
 """
@@ -41,7 +41,7 @@ def record(work: Path, loops: int) -> None:
     work.mkdir(parents=True, exist_ok=True)
     load = ["perf", "bench", "sched", "messaging", "-g", GROUPS, "-l", str(loops)]
     target = str(work / "perf.data")
-    # An instance, for not every kernel lets `trace-cmd record` write all that it wants to.
+    # Use an instance: not every kernel lets `trace-cmd record` write all its settings.
     instance = TRACING / f"first-answer-{os.getpid()}"
     instance.mkdir()
     try:

@@ -131,7 +131,7 @@ def main() -> None:
             )
         for block in range(args.blocks):
             mine = traces[block :: args.blocks]
-            # Another order each time: no way comes always first.
+            # Rotate the order, so that no way always comes first.
             for way in ways[block % len(ways) :] + ways[: block % len(ways)]:
                 before = time.perf_counter()
                 way.cpu.append(way.work(mine) / len(mine))

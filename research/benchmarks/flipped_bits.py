@@ -3,10 +3,10 @@
     python research/benchmarks/flipped_bits.py FILE [FILE ...] [--flips 300] [--seed 1]
     python research/benchmarks/flipped_bits.py --lines FILE        cut a piece out of a line instead
 
-The truth is what schedscope says of the whole file: a wait measured in a damaged one is right if
-the whole file has it, of the same thread, at the same instant and of the same length, within 1 us.
-One that the whole file does not measure (its kernel did not report a switch) is not judged.
-What a damaged Perfetto file's bit belonged to is told by the numbers of the fields around it.
+The truth is what schedscope finds in the undamaged file: a wait measured in a damaged one is right
+if the whole file has it, of the same thread, at the same instant and of the same length, within 1
+us. One that the whole file does not measure (its kernel did not report a switch) is not judged. For
+a damaged Perfetto file the numbers of the enclosing fields show what the bit belonged to.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MESSAGES = {(1,), (1, 1), (1, 1, 2), (1, 1, 4), (1, 2), (1, 2, 1), (1, 2, 2), (1
 
 
 def main() -> int:
-    """Damage each file so often, and tell what was wrong."""
+    """Damage each file this many times, and print what was wrong."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -192,7 +192,7 @@ BATCH = 400
 def _compact(content: bytes) -> bytes:
     """A Perfetto trace with its full switches and wakings in the compact form, others left out.
 
-    With what the writer of an export does not say: when each CPU's previous bundle ended.
+    Adds what the export's writer leaves out: when each CPU's previous bundle ended.
     """
     out, events = [], defaultdict(list)
     for _, number, _, head, stop in _fields(content, 0, len(content)):

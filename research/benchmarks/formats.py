@@ -11,7 +11,7 @@ perf 7 (tests/tools.py).
 
     # python research/benchmarks/formats.py --perf FILE --pftrace FILE --text FILE
 
-does the same with files that are there already.
+does the same with existing files.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def questions() -> dict[str, Callable[[ss.Trace], Any]]:
 
 
 def longest_lived(trace: ss.Trace) -> int:
-    """The thread that ran most: whose path is of interest."""
+    """The thread that ran most, for questions about a single thread."""
     ran = (
         trace.states.filter(pl.col("utid") >= trace.ncpu, pl.col("state") == "running")
         .group_by("utid")
@@ -165,7 +165,7 @@ def run(only: str) -> dict[str, dict[str, str]]:
                     found[f"{name} / {question}"] = digests(ask(trace))
                 except SchedscopeError as error:
                     found[f"{name} / {question}"] = {"(refused)": str(error)}
-                except Exception as error:  # what is broken is to be seen, and the rest, too
+                except Exception as error:  # show what is broken, and everything else, too
                     found[f"{name} / {question}"] = {"(raised)": f"{type(error).__name__}: {error}"}
     return found
 

@@ -7,7 +7,8 @@ Each TRACE is converted to Parquet in a process of its own, by each number of th
 again, `--rounds` times. Wall and CPU seconds (user plus system, all threads) are the least of the
 rounds, MB the greatest peak of memory. `busiest` is the CPU time of the thread that had most, the
 caller's or all others together where there is one: the wall time that an idle host could show, and
-all that a busy one can tell. Ratios are to the first of `--jobs`. What is written must be the same.
+the only one that a busy host can show. Ratios are to the first of `--jobs`. What is written must be
+the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a recording says of waiting and interrupts, beside what the kernel counted meanwhile.
+"""Waiting and interrupts in a recording, compared with the kernel's own counts.
 
     python research/benchmarks/kernel_accounts.py [SECONDS]
 

@@ -71,8 +71,9 @@ def record(folder: Path, names: Iterable[str], runs: range) -> None:
 
 @dataclass(frozen=True)
 class Figures:
-    """Of the load's threads: their waits, how many wait on average while any lives, how long that
-    is, and of the wakes from another CPU the share that brought a thread to its waker's."""
+    """Figures of the load's threads: their waits, how many wait on average while any lives, how
+    long that is, and of the wakes from another CPU the share that brought a thread to its waker's.
+    """
 
     waits: int
     depth: float
@@ -81,7 +82,7 @@ class Figures:
 
 
 def figures(trace: Trace, threads: pl.DataFrame) -> Figures:
-    """Of one recording, or replay."""
+    """Figures of one recording or replay."""
     mine = threads.lazy()
     waits = trace.waits.filter(pl.col("censored") == "none").join(mine, on="utid")
     n = waits.select(pl.len())

@@ -1,14 +1,14 @@
-"""A host on which other programs run, as quiet as an idle one for the seconds of a recording.
+"""Makes a busy host as quiet as an idle one for the seconds of a recording.
 
 While `Quiet.while_recording` lasts, the other processes of the host are frozen (the freezer of
 cgroup 1): for two seconds at most, and then they run for as long before they are frozen again.
 `cpu.idle` would not do: a CPU that runs a thread of such a group does not look for work elsewhere
 as an idle one does, so threads wait that would not wait on a quiet host.
 
-Left alone are kernel threads, process 1, services (of no session), the heads of sessions, such as a
-shell that somebody waits at, with what they forked to wait for commands, and everything of the
-session that records. Only processes of the recorder's own group are moved, so all go back to one
-place, and so do their children of meanwhile.
+Left alone are kernel threads, process 1, services (of no session), the heads of sessions, such as
+an interactive shell, with what they forked to wait for commands, and everything of the session that
+records. Only processes of the recorder's own group are moved, so all go back to one place, and so
+do children forked meanwhile.
 
 A process of its own moves them back: it reads a pipe, and when that ends, however the recorder came
 to its end, all are thawed and moved back, and the group is removed. Needs root and cgroup 1.
@@ -83,7 +83,7 @@ class Quiet:
 
     @contextlib.contextmanager
     def while_recording(self) -> Iterator[None]:
-        """The others are frozen inside of this, and have had their pause before."""
+        """The others are frozen within this block, after they have run for a while."""
         known = {self.guard.pid}
         self._gather(known)
         time.sleep(max(0.0, self.free_again - time.monotonic()))
@@ -114,7 +114,7 @@ class Quiet:
                     (self.away / "cgroup.procs").write_text(str(pid))
 
     def _watch(self, known: set[int], until: float, end: threading.Event) -> None:
-        """Those that begin meanwhile are frozen, too, and all thawed when it takes too long."""
+        """New processes are frozen, too; all are thawed when it takes too long."""
         while not end.wait(EVERY):
             if time.monotonic() > until:
                 self._set("THAWED")

@@ -99,7 +99,7 @@ def _capture_lost(folder: Path) -> tuple[int, int]:
 
 
 def _ring_lost(folder: Path) -> tuple[int, int]:
-    """What the ring overwrote is no loss; nothing is written without a trigger."""
+    """Events that the ring overwrote are not lost; nothing is written without a trigger."""
     assert "no trigger came" in (folder / "stderr").read_text()
     return 0, 0
 
@@ -208,7 +208,7 @@ def recorders(folder: Path) -> list[Recorder]:
             _said("Ctrl-C ends"),
             _capture_lost,
         ),
-        # Of this program and the loads that it starts; or of the kernel's threads, which make none.
+        # Calls of this program and the loads that it starts; or of kernel threads, which make none.
         *(
             Recorder(
                 f"schedscope, ftrace --with syscalls {name}",

@@ -73,7 +73,7 @@ class Soak:
             time.sleep(0.1)
 
     def ended(self, what: str) -> None:
-        """Nothing is left of it; then the next one."""
+        """Checks that nothing remains of it; then starts the next one."""
         assert self.process
         try:
             self.process.wait(60)
@@ -101,7 +101,7 @@ class Soak:
         return list(INSTANCES.glob(f"schedscope-{pid}-*"))
 
     def processes(self) -> dict[int, str]:
-        """Those that belong to the recorder, with its command lines."""
+        """The processes that belong to the recorder, with their command lines."""
         found = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
@@ -142,7 +142,7 @@ class Soak:
         load.wait()
 
     def full(self) -> None:
-        """Somebody else fills the disk: a snapshot is refused or cut, and recording goes on."""
+        """Another program fills the disk: a snapshot is refused or cut, and recording goes on."""
         filler = self.folder / "filler"
         with open(filler, "wb") as file:
             try:
@@ -180,7 +180,7 @@ class Soak:
         self.ended("watchdog killed")
 
     def predicate_killed(self) -> None:
-        """What watches for waits is gone: the recorder says so and ends."""
+        """The process that watches for waits dies: the recorder reports it and ends."""
         for pid, line in self.processes().items():
             if line.startswith("bpftrace"):
                 os.kill(pid, signal.SIGKILL)

@@ -50,7 +50,7 @@ def main() -> None:
         for policy in args.policies.split(","):
             until = f"{trace.duration + 1}ns"
             _, simulating = timed(partial(simulate, load, policy=policy, until=until))
-            # In parts of the wall time of the trace: 1/N.
+            # As a fraction of the trace's wall time: 1/N.
             engine, both = lasted / simulating, lasted / (extracting + simulating)
             print(
                 f"{trace.name[:20]:>20} {lasted:>8.2f} {events(trace):>10,} {policy:>12} "

@@ -1,4 +1,4 @@
-"""How far a replay moves when next to nothing changes: what is closer than that says nothing.
+"""How far a replay moves when next to nothing changes: smaller differences mean nothing.
 
 A capture's workload runs under each policy as it was extracted; with every thread started a
 little later, from 1 us to 5 ms, which changes where clock ticks fall and nothing else; and once

@@ -8,7 +8,7 @@ the answers alone: the very first builds the lanes, the others zoom in around th
 the widget in a headless Chromium that draws in software, its messages over a real socket: wheel and
 drag events go in one by one, and frames are counted by the page itself. `work` is the CPU time of
 the page's main thread for one of them, whatever else the host does: 33 ms of it are 30 frames per
-second. How many there were in a second is for an idle host only.
+second. Frames per second are meaningful on an idle host only.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def cpu() -> float:
 
 
 def answers(source: Timeline) -> list[tuple[str, float, int, int]]:
-    """What was shown, CPU seconds, bytes, and intervals sent as they are."""
+    """The step, CPU seconds, bytes, and intervals that were sent individually."""
     duration = source.lanes.duration
     middle = source.waits[0]["ready"] if source.waits else duration // 2
     rows = []

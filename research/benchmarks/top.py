@@ -38,7 +38,7 @@ def run(seconds: float, interval: float) -> tuple[int, float, int]:
 
 
 def metrics(seconds: float) -> None:
-    """What `--metrics` costs and sees of that time, by its own account."""
+    """The cost and coverage of `--metrics`, by its own account."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
 
@@ -64,7 +64,7 @@ def metrics(seconds: float) -> None:
 
 
 def switches() -> int:
-    """Of the whole host so far."""
+    """CPU time of the whole host so far."""
     lines = Path("/proc/stat").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("ctxt "))
 

@@ -1,11 +1,11 @@
-"""How far `whatif` is right about control groups: predicted from one setting, against the other.
+"""How accurate `whatif` is about control groups: predicted from one setting, against the other.
 
 Each case records the same loops (`research/lab/guest/work.c`) in control groups several times in
 each of two settings, in turn: two groups of equal weight and of weights 1:3, on one CPU or two; a
 group without a quota and with one of 20 ms in 100 ms. From each recording of one setting `whatif`
-predicts the CPU time of each group in the other, and the other way about; the other recordings say
-what it was. Also prints what a replay of the recorded setting makes of it, with its groups and
-without them. Needs root, for ftrace and control groups, and a C compiler.
+predicts the CPU time of each group in the other, and the other way about; the other recordings show
+what it was. Also prints a replay of the recorded setting, with its groups and without them. Needs
+root, for ftrace and control groups, and a C compiler.
 
     python research/benchmarks/whatif_groups.py FOLDER [--runs 3] [--only weights-1]
 
@@ -44,7 +44,7 @@ UNIT = 1600
 
 @dataclass(frozen=True)
 class Setting:
-    """Of each group its threads, weight in `UNIT`s, and quota in ms of each 100 ms."""
+    """Each group's threads, weight in `UNIT`s, and quota in ms of each 100 ms."""
 
     threads: dict[str, int]
     weights: dict[str, int]
@@ -80,7 +80,7 @@ def name_of(group: str) -> str:
 
 
 def make(setting: Setting) -> dict[str, Path]:
-    """The groups of a setting, made or set anew."""
+    """Creates or updates the groups of a setting."""
     top, second = root()
     found = {}
     for group in setting.threads:
@@ -183,7 +183,7 @@ def asked(before: Setting, after: Setting) -> dict[str, Any]:
 
 
 def figures(frame: pl.DataFrame, length: int, configuration: str) -> dict[str, str]:
-    """Of each group the part of a CPU in `configuration`, with its range if it has one."""
+    """Each group's part of a CPU in `configuration`, with its range if it has one."""
     found = {}
     for row in frame.filter(configuration=configuration).iter_rows(named=True):
         group = str(row["cgroup"]).rpartition("schedscope-")[2]

@@ -265,7 +265,7 @@ def asked_of(way: Replay, kind: Kind) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Refused:
-    """A question that is not answered, and why."""
+    """An unanswered question, with the reason."""
 
     why: str
 
@@ -309,7 +309,7 @@ def real(folder: Path, kind: Kind, label: str, run: int) -> dict[str, dict[str, 
 
 
 def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[str, Any]]:
-    """From each capture alone, and from all: each figure, its range, and what came.
+    """From each capture alone, and from all: each figure, its range, and what happened.
 
     From each alone also with nothing changed, which the other recordings as it is say.
     """
@@ -339,7 +339,7 @@ Figures = Sequence[Mapping[str, Mapping[str, Any]]]
 def _figures(
     told: Sequence[Asked], kind: Kind, were: Figures, came: Figures
 ) -> Iterator[dict[str, Any]]:
-    """What is predicted of each service, and what `came` where it `were` so before."""
+    """The prediction for each service, and what happened: `came` after, `were` before."""
     frame = combine(told, kind.by)
     for row in frame.filter(configuration="changed").iter_rows(named=True):
         service = row[kind.by]
@@ -376,7 +376,7 @@ def _inside(values: Sequence[float], low: float | None, high: float | None) -> i
 
 
 def as_if_unchanged(one: Asked) -> Asked:
-    """The same, asked for no change."""
+    """The same without a change."""
     return replace(
         one,
         changed=one.was.replayed,
@@ -412,7 +412,7 @@ COLUMNS = pl.Schema(
 
 
 def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
-    """How many recordings lie in their ranges, how wide these are, and which way answers point.
+    """How many recordings lie in their ranges, how wide these are, and the direction of answers.
 
     A direction counts where no recording before lies among those after; shorter times count as
     20 us in all factors.

@@ -1,8 +1,8 @@
-"""How far `whatif` is right: predicted from recordings as they were, against recordings changed.
+"""How accurate `whatif` is: predicted from recordings as they were, against recordings changed.
 
 Each workload is recorded several times as it is and several times changed (all of its threads on
 CPU 0; for the hogs also other nice values), in turn. From each recording of the first kind `whatif`
-predicts how long each service waits for a CPU after the change; the others say how long it did.
+predicts how long each service waits for a CPU after the change; the others show how long it did.
 Prints a row for each service, and what the verdicts were worth. Needs root, for ftrace, and a C
 compiler, for `research/lab/guest/work.c`.
 

@@ -61,7 +61,7 @@ class Cell:
 
 @dataclass
 class Run:
-    """What became of a cell; `failed` says why if nothing did."""
+    """The result of a cell; `failed` gives the reason if there is none."""
 
     cell: str
     folder: Path
@@ -149,7 +149,7 @@ def earlier(cache: Path, cell: Cell) -> Run | None:
         about = json.loads((folder / "run.json").read_text())
     except (OSError, ValueError):
         return None
-    # What a cell could not say then, it did not ask for.
+    # Older runs lack these settings, which were then not used.
     if about.get("failed") or any(
         about.get(k, _UNASKED.get(k)) != x for k, x in _asked(cell).items()
     ):
@@ -198,7 +198,7 @@ _UNASKED = {field.name: field.default for field in fields(Cell)}
 
 
 def _start(called: list[str], cache: Path, cell: Cell, kernel: Kernel, initrd: Path) -> list[str]:
-    """What QEMU is told to boot: the kernel, or a hypervisor and two of it."""
+    """What QEMU boots: the kernel, or a hypervisor and two of it."""
     image = guests.image(guests.unpacked(cache, kernel))
     line = machines.kernel_line(
         kernel.arch, smp=cell.smp, counted=cell.counted, append=cell.append,

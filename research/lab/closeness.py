@@ -214,7 +214,7 @@ def _of_a_machine(cell: Cell, run: Run) -> pl.DataFrame | None:
 
 
 def kept_tables() -> dict[str, list[str]]:
-    """Of the kept rows: what lies within the recordings, and how far waits are from them."""
+    """From the kept rows: what lies within the recordings, and how far waits are from them."""
     inside, apart = tables(read(KEPT), "kernel, machine")
     return {"closeness": inside, "closeness-distances": apart}
 

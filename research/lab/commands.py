@@ -1,4 +1,4 @@
-"""What does each command take on a cell's recording? `python -m research.lab.commands CELL`."""
+"""What does each command cost on a cell's recording? `python -m research.lab.commands CELL`."""
 
 from __future__ import annotations
 

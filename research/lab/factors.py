@@ -1,9 +1,9 @@
 """How far predictions are from what happened: the figures of the prediction bench.
 
 A row is one figure of one role of a workload, under one model. Its `factor` is how many times too
-large or too small the model's median over the repeats is beside the median of what really
-happened. Times below 20 us, and counts below 1, are nothing worth telling apart: so much is added
-to both sides.
+large or too small the model's median over the repeats is beside the median of what really happened.
+Times below 20 us, and counts below 1, are not worth distinguishing: so that amount is added to both
+sides.
 """
 
 from __future__ import annotations
@@ -126,9 +126,10 @@ def factor(figure: str, value: float, real: float) -> float:
 
 
 def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str, Figures]]:
-    """What `policy` and the nulls say of a trace, with the tunables that `target` tells.
+    """Predictions of `policy` and the null models for a trace, with the tunables recorded in
+    `target`.
 
-    Where autogroup is off there, nobody competes by session.
+    Where autogroup is off there, threads do not compete by session.
     """
     way = replay(trace)
     tunables = target.trace.metadata("scheduler", "tunables") or {}
@@ -144,9 +145,10 @@ def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str,
 
 
 def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, Figures]]:
-    """What the model of its own kernel and the nulls say of a trace with a change of `whatif`.
+    """Predictions of the kernel's own model and the null models for a trace with a change of
+    `whatif`.
 
-    A null that knows no control groups is not asked about quotas.
+    Null models without control groups are not used for quotas.
     """
     way = replay(trace)
     asked = change(way, **whatif)
@@ -199,8 +201,8 @@ def compare(
 ) -> pl.DataFrame:
     """One row per role, figure and model.
 
-    Asked for is what happens under `policy` with the tunables that `target` tells; without one
-    source and target are the same, and each recording tells its own. Or `whatif` is the change.
+    The prediction is for `policy` with the tunables recorded in `target`; without one source and
+    target are the same, and each recording has its own. Or `whatif` is the change.
     """
     levels = not whatif
     real = [figures(trace, levels=levels) for trace in after]

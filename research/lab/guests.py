@@ -49,9 +49,9 @@ def image(tree: Path) -> Path:
 
 
 def tools(cache: Path, kernel: Kernel, packages: list[str]) -> Path:
-    """A disk with packages of the kernel's suite and all that they need: no scripts of theirs run.
+    """A disk with packages of the kernel's suite and all that they need: their scripts are not run.
 
-    It is made as root's, whoever makes it.
+    Its files belong to root, whichever user makes it.
     """
     made = cache / "tools" / f"{kernel.arch}-{kernel.suite}-{'+'.join(packages)}"
     disk = made.with_name(made.name + ".ext4")

@@ -1,4 +1,4 @@
-"""What a recording says beside what the kernel says, of the same seconds.
+"""A recording compared with the kernel's own reports of the same seconds.
 
 * Its text: every event of the recording is, CPU by CPU and in order, one of the text that a second
   trace instance printed.
@@ -120,7 +120,7 @@ _LEAVE_THEMSELVES_OUT = ("bpftrace", "dtrace")
 
 
 def _without(events: Events, own: set[int]) -> Events:
-    """The events but for what such a recorder does not tell of its own threads."""
+    """The events except those of its own threads that such a recorder leaves out."""
 
     def told(kind: str, row: Row) -> Row | None:
         if kind != "switch":

@@ -61,8 +61,8 @@ ARCHITECTURES = {
 
 # QEMU runs several CPUs of counted time in turns, and a turn ends only when a timer of the machine
 # is due. So timer 1 of the emulated HPET (IA-PC HPET specification 1.0a, section 2.3) fires every
-# 20 us of virtual time and sends its message to an address where nobody listens: the guest
-# does not know of it (`nohpet`), and no turn is longer.
+# 20 us of virtual time and sends its message to an unused address: the guest does not use it
+# (`nohpet`), and no turn is longer.
 _TURNS_US = 20
 _TICKS_PER_US = 100
 TURNS = f"""\

@@ -21,12 +21,12 @@ NOT_WHOLE = "the Debian mirror is not whole"
 # A mirror keeps a package no longer than the index that lists it, by point releases and, in sid,
 # by the hour.
 INDEX_AGE_S = 3600
-# What apt says where a file is not the one that the signed Release file lists, or not there yet.
+# apt's errors where a file differs from the one that the signed Release file lists, or is missing.
 _NOT_AS_LISTED = ("Mirror sync in progress", "Hash Sum mismatch", "404  Not Found")
 
 
 class Absent(Exception):
-    """Something that a cell needs cannot be had here; says what."""
+    """Something that a cell needs is unavailable here; says what."""
 
 
 def mirror() -> str:

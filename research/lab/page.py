@@ -58,7 +58,7 @@ def date(run: Run) -> str:
 
 
 def _release(run: Run) -> str:
-    """What the machine said of itself."""
+    """The machine's own description."""
     try:
         lines = (run.folder / "console.log").read_text(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What the prediction bench asks: predictions.toml."""
+"""The questions of the prediction bench: predictions.toml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of schedulers that exist in this laboratory only: what the bench asks of guest/."""
+"""Policies of schedulers that exist only in this laboratory: models of those in guest/."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _MS = 1_000_000
 class ScxLocal(ss.Policy):
     """guest/scx_local.bpf.c: each CPU runs its own threads in the order of arrival.
 
-    Slices are seen to be over at clock ticks, and nobody preempts on waking. A thread that is
-    alone at the end of its slice goes on with one of the kernel's own length (kernel/sched/ext.c,
+    Slices end at clock ticks, and waking threads preempt none. A thread that is alone at the end of
+    its slice goes on with one of the kernel's own length (kernel/sched/ext.c,
     `refill_task_slice_dfl`). Left out: real-time threads.
     """
 
@@ -33,17 +33,17 @@ class ScxLocal(ss.Policy):
         self.left: dict[int, int] = {}
 
     def enqueue(self, w: SimWorld, cpu: int, t: int, how: str) -> None:
-        """Last in the queue of its CPU, with a new slice."""
+        """Queue it last on its CPU, with a new slice."""
         self.left[t] = self.slice
         self.where[t] = cpu
         self.queues[cpu].append(t)
 
     def dequeue(self, w: SimWorld, cpu: int, t: int) -> None:
-        """It goes elsewhere."""
+        """Remove it from its queue."""
         self.queues[self.where.pop(t)].remove(t)
 
     def pick_next(self, w: SimWorld, cpu: int) -> int | None:
-        """Who came first."""
+        """The first thread in the queue."""
         if not self.queues[cpu]:
             return None
         t = self.queues[cpu].popleft()

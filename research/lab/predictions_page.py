@@ -24,7 +24,7 @@ def summary(rows: pl.DataFrame) -> str:
 
 
 def tables() -> dict[str, list[str]]:
-    """Of the kept rows: the policies, the models to compare with, every role."""
+    """From the kept rows: the policies, the models to compare with, every role."""
     return of_rows(pl.read_parquet(KEPT))
 
 

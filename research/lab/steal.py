@@ -1,7 +1,7 @@
 """Does the time that the hypervisor took, as a recording gives it, agree with how long work took?
 
-The work is a fixed number of instructions, and where time is counted in instructions, it takes as
-long in every run, if nobody takes the CPU away meanwhile. Where somebody does, threads seem to run
+The work is a fixed number of instructions, and where time is counted in instructions, it takes
+equally long in every run, unless the CPU is taken away meanwhile. Where it is, threads seem to run
 for longer by just that time. The kernel's count of stolen time has no part in this.
 """
 
@@ -32,7 +32,7 @@ class Steal:
 
 
 def steal(trace: ss.Trace, folder: Path, alone: Path) -> Steal:
-    """Compare what is said of one run's recording with that run and the one beside nobody."""
+    """Compare the result from one run's recording with that run and the one without a neighbour."""
     found = ss.findings(trace)
     told = int(found.filter(topic="steal")["cost"].sum())
     return Steal(told / (trace.duration * trace.ncpu), 1 - _ran(alone) / _ran(folder))

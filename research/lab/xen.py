@@ -38,7 +38,7 @@ def start(
     line: str,
     neighbour: Path,
 ) -> list[str]:
-    """What QEMU is told to start, in place of a kernel; its files lie beside `initrd`.
+    """What QEMU starts in place of a kernel; its files lie beside `initrd`.
 
     `image` is the kernel of both, `line` its command line for ours, and `neighbour` the initrd of
     the other.

@@ -1,4 +1,4 @@
-"""Published scheduler experiments, run again on the models, and how far apart they are.
+"""Published scheduler experiments, repeated on the models, and the distances between both.
 
     python -m research.published                      every claim, as a table
     python -m research.published V06 V23              some of them

@@ -1,4 +1,4 @@
-"""What a published result is, and how it stands beside the model's.
+"""A published result, and its comparison with the model's.
 
 A claim is one result of a publication; running it gives rows that put a
 published number beside the simulated one. Nothing is tuned to a result:
@@ -41,7 +41,7 @@ def data(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Row:
-    """One number: what it is, as published (None: only in words), and from the model."""
+    """One number: its name, as published (None: only in words), and from the model."""
 
     what: str
     published: float | None

@@ -97,7 +97,7 @@ def _ranking() -> list[Row]:
             if max(x, y) < NOISE * min(x, y):
                 continue
             ordered += 1
-            # A tie of the models is no agreement.
+            # A tie of the models does not count as agreement.
             agree += (counter_ratio(a, n) < counter_ratio(b, n)) == (x < y) and counter_ratio(
                 a, n
             ) != counter_ratio(b, n)

@@ -2,11 +2,11 @@
 
     python -m research.published.freebsd FOLDER [CASE ...] [--policy 4bsd] [--chance N]
 
-FOLDER holds small programs (`cases.csv`, `threads.csv`, `steps.csv`) and the runs that the
-kernel's own scheduler made of them (`runs.parquet` for ULE, `4bsd/runs.parquet` for 4BSD,
-`chance.csv` for ULE with its random numbers): `fixtures/freebsd-schedulers.md` describes them.
-The programs run under our policy on the same machine, and the two sequences of runs are
-compared: who ran where, from when to when, to the nanosecond.
+FOLDER holds small programs (`cases.csv`, `threads.csv`, `steps.csv`) and the runs that the kernel's
+own scheduler made of them (`runs.parquet` for ULE, `4bsd/runs.parquet` for 4BSD, `chance.csv` for
+ULE with its random numbers): `fixtures/freebsd-schedulers.md` describes them. The programs run
+under our policy on the same machine, and the two sequences of runs are compared: each run's thread,
+CPU, start and end, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def simulated(
 
 
 def runs_of(trace: Trace) -> pl.DataFrame:
-    """Who ran when, as the cases have it: runs that touch are one."""
+    """The runs in the form of the cases: adjoining runs of a thread are merged."""
     runs = (
         trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
         .select(

@@ -32,7 +32,7 @@ def mysql(policy: str, switch: str = "0") -> Trace:
 
 @cache
 def spread(policy: str) -> dict[str, float]:
-    """Of the web server's responses, ms: mean, p95 less min, max less min."""
+    """Response times of the web server, ms: mean, p95 less min, max less min."""
     r = responses(apache(policy)) / 1e6
     least = float(r.min())  # type: ignore[arg-type]
     return {
@@ -155,7 +155,7 @@ def nice_19_under_staircase() -> float:
 
 
 def share_under_4bsd(nices: str) -> float:
-    """Of two hogs at the blank-separated `nices`, what the first gets, at load average 2."""
+    """The share of the first of two hogs at the blank-separated `nices`, at load average 2."""
     load = nice_hogs(nices, time="200s")
     trace = simulate(load, policy="4bsd", until="100s", set={"load_average": 2})
     ran = cpu_time(trace, since=20_000_000_000)

@@ -28,7 +28,7 @@ def spread_ratio(policy: str, n: int, cpus: int | str) -> float:
 
 
 def static_split(n: int, cpus: int) -> float:
-    """The ratio if nobody ever moves: one CPU has ceil(n / cpus) of them."""
+    """The ratio if no process ever moves: one CPU has ceil(n / cpus) of them."""
     return -(-n // cpus) * cpus / max(n, cpus)
 
 
@@ -102,7 +102,7 @@ def _cpu_time() -> list[Row]:
 
 
 def _large_sets() -> list[Row]:
-    # Who comes in reads its set anew, wherever it ran last.
+    # An incoming process reads its set again, wherever it ran last.
     costs = (("switch", REFILL),)
     per_task = {
         (p, n): _cpu_per_task(p, n, V890, *costs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 # The module behind `signal`, which would load others first.
 import _signal  # type: ignore[import-not-found]
 
-# Ctrl-C while the program is still being loaded ends it without a word.
+# Ctrl-C while the program is still loading ends it silently.
 _HANDLER = _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
 import atexit  # noqa: E402 - see above
@@ -22,9 +22,9 @@ def main() -> int:
         signal.signal(signal.SIGINT, _HANDLER)
     try:
         code = _main()
-    except KeyboardInterrupt:  # a second time, on the way out
+    except KeyboardInterrupt:  # a second time, during exit
         code = 128 + signal.SIGINT
-    # What is left is to end. One Ctrl-C may be told twice: by Polars and by Python.
+    # Only the exit remains. One Ctrl-C may be reported twice: by Polars and by Python.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end(code)
     return code

@@ -27,7 +27,7 @@ class Finding:
     """One line of the answer.
 
     `state` is `yes`, `no` or `note`; `area` is `record` (what can be recorded with), `host` (what
-    limits or colours a recording) or `analyse` (what can be done with one here).
+    limits or influences a recording) or `analyse` (what can be done with one here).
     """
 
     area: str

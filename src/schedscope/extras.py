@@ -47,7 +47,7 @@ def declared() -> dict[str, list[str]]:
         found = {}
         try:
             lines = requires("schedscope") or []
-        except PackageNotFoundError:  # run from a folder that nobody installed
+        except PackageNotFoundError:  # run from a folder that was not installed
             lines = []
         for line in lines:
             package, _, marker = line.partition(";")
@@ -124,7 +124,7 @@ def _module(package: str) -> str:
 def _installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except (ImportError, ValueError):  # None in sys.modules: somebody hides it
+    except (ImportError, ValueError):  # None in sys.modules: the import is blocked on purpose
         return False
 
 

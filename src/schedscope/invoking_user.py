@@ -1,4 +1,4 @@
-"""Who started this process of root: the user behind sudo, doas or pkexec.
+"""The user who started this root process: the user behind sudo, doas or pkexec.
 
 `find_user` in collectors/command.sh answers the same question in the same way.
 """
@@ -19,7 +19,7 @@ FORGOTTEN = (*_NAMED_BY, "SUDO_GID")
 
 
 def invoking_user() -> pwd.struct_passwd | None:
-    """The first user other than root whom the environment names; None if this is not root.
+    """The first user other than root that the environment names; None if this is not root.
 
     Raises `UsageError` for one who is unknown on this host.
     """

@@ -1,8 +1,8 @@
 """Answers in notebooks: Polars frames that show themselves as the terminal's tables do.
 
-The door of the package (`ss.latency`) hands them out. Nothing is changed for other frames: an
-answer is a frame of a class of its own, which knows the question and the trace. What is made of
-it, but for fewer or reordered rows, is a plain frame.
+The package's public functions (`ss.latency`) return them. Nothing is changed for other frames: an
+answer is a frame of a class of its own, which knows the question and the trace. Results derived
+from it, except fewer or reordered rows, are plain frames.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class AnswerFrame(pl.DataFrame):
         return shown(self, self._source)
 
     def _display_(self) -> object:
-        """For marimo, which else shows every frame in a table of its own."""
+        """For marimo, which otherwise shows every frame in its own table."""
         return Html(self._repr_html_()) if self._source is not None else pl.DataFrame(self)
 
     def _repr_mimebundle_(self, **_options: Any) -> Any:
@@ -97,7 +97,7 @@ class AnswerFrame(pl.DataFrame):
 
 @dataclass(frozen=True)
 class Html:
-    """Something that shows itself."""
+    """An object with a rich display."""
 
     text: str
 
@@ -120,7 +120,7 @@ for _name in ("filter", "head", "limit", "slice", "sort", "tail"):
 
 
 def showing(question: Question) -> Question:
-    """The question, with an answer that shows itself; what is no question as it is."""
+    """The question, returning an `Answer`; any other object unchanged."""
     if not isfunction(question):
         return question
 
@@ -131,7 +131,7 @@ def showing(question: Question) -> Question:
             return frame
         from schedscope.store.trace import Trace
 
-        # An answer about several has no line about one.
+        # An answer about several traces has no line about a single one.
         traces = [each for each in (*args, *options.values()) if isinstance(each, Trace)]
         one = traces[0] if len(traces) == 1 else None
         made = AnswerFrame(frame)

@@ -1,9 +1,10 @@
-"""How every file and folder is written: whole, as private as its source, and not where root is led.
+"""How every file and folder is written: whole, as private as its source, and never where another
+user could redirect root.
 
 * It appears under its name when it is complete (`whole`), and is made in a folder that only its
   writer can enter, so that no link that lies there is followed.
-* What is made of a trace has the mode and, if root writes it, the owner of the trace: nobody can
-  read it who could not read its sources (`private`).
+* What is made of a trace has the mode and, if root writes it, the owner of the trace: only users
+  who could read its sources can read it (`private`).
 * root does not write below a folder that another user owns, or where anyone may replace what it
   writes (`user_of`): the files are made elsewhere, then written there by that user.
 """
@@ -35,7 +36,7 @@ _umask = 0
 
 @contextmanager
 def private(sources: Iterable[Path], folder: Path) -> Iterator[None]:
-    """What this process makes meanwhile, in `folder`, is no more readable than its `sources`.
+    """Files that this process makes meanwhile in `folder` are no more readable than its `sources`.
 
     By the process's umask, which Polars, matplotlib and the engine heed, too. Several threads may
     be in it at once: the strictest mask holds for all.
@@ -65,7 +66,7 @@ def _strictest() -> int:
 def denied(sources: Iterable[Path], folder: Path) -> int:
     """The permissions that others than the owner lack for one of the sources.
 
-    All of them for a source that cannot be seen, as one in a store.
+    All of them for a source that cannot be inspected, such as one in a store.
     """
     found = 0
     for source in sources:
@@ -81,7 +82,7 @@ def denied(sources: Iterable[Path], folder: Path) -> int:
 
 
 def _lacking(bits: int) -> int:
-    """Whoever cannot read may not enter either; files of data are not executed."""
+    """Users who cannot read may not enter either; data files are not executable."""
     return 7 if not bits & 4 else 2 if not bits & 2 else 0
 
 
@@ -100,7 +101,7 @@ def _new_group(folder: Path, source: Path) -> int:
 
 
 def tighten(made: Path, source: Path) -> None:
-    """Takes from what was made earlier what its source does not allow by now."""
+    """Removes permissions of an earlier output that its source no longer grants."""
     mask = denied([source], made.parent)
     for path in _within(made) if mask else ():
         with suppress(OSError):
@@ -110,7 +111,9 @@ def tighten(made: Path, source: Path) -> None:
 
 
 def give(made: Path, sources: Iterable[Path]) -> None:
-    """To the owner of its sources, if root made it, in a folder that only root can enter."""
+    """Hands it to the owner of its sources if root made it, in a folder that only root can
+    enter.
+    """
     if os.geteuid() != 0:
         return
     try:
@@ -120,7 +123,7 @@ def give(made: Path, sources: Iterable[Path]) -> None:
     if len(owners) != 1 or owners == {(0, 0)}:
         return
     ((uid, gid),) = owners
-    # What lies in a folder before the folder: once it is theirs, they may put links there.
+    # Contents before their folder: once the folder is theirs, they may put links there.
     for path in reversed(list(_within(made))):
         os.chown(path, uid, gid, follow_symlinks=False)
 
@@ -150,10 +153,10 @@ def whole(target: Path, sources: Iterable[Path] = ()) -> Iterator[Path]:
 
 @contextmanager
 def room(target: Path, parent: Path) -> Iterator[Path]:
-    """A folder in `parent` that only we can enter, to make `target` in; gone afterwards.
+    """A folder in `parent` that only this user can enter, to make `target` in; removed afterwards.
 
-    Its lock says that somebody works here. The kernel drops the lock with the process, however that
-    ends: what killed processes left is removed first.
+    Its lock marks it as in use. The kernel drops the lock with the process, however that ends: what
+    killed processes left is removed first.
     """
     stem, suffix = os.fsdecode(os.fsencode(target.stem)[:200]), target.suffix
     _remove_abandoned(parent, stem, suffix)
@@ -176,7 +179,7 @@ def room(target: Path, parent: Path) -> Iterator[Path]:
         yield place
     finally:
         try:
-            place.rmdir()  # what was in it has its name
+            place.rmdir()  # its content has been renamed
         except OSError:
             shutil.rmtree(place, ignore_errors=True)
         os.close(descriptor)
@@ -192,7 +195,7 @@ def _remove_abandoned(parent: Path, stem: str, suffix: str) -> None:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(path, ignore_errors=True)
         except OSError:
-            pass  # somebody works there
+            pass  # in use
         finally:
             os.close(descriptor)
 
@@ -241,7 +244,8 @@ def _copy(descriptor: int, to: Path) -> None:
 
 
 def user_of(folder: Path) -> int | None:
-    """Who can replace what root writes into a folder: a user, anyone (-1), or nobody (None).
+    """The user who can replace what root writes into a folder: a user, anyone (-1), or no one else
+    (None).
 
     The owner of the folder or of one above it, if that is not root. Always None for a process that
     is not root's, which has no rights to lend.
@@ -284,8 +288,8 @@ def _refused(folder: Path, user: int, why: str = "") -> StorageError:
 
 
 def temporary() -> Path:
-    """The folder for temporary files; for root one where nobody can replace them."""
-    import tempfile  # takes long to load, for what only few commands need
+    """The folder for temporary files; for root one where no other user can replace them."""
+    import tempfile  # slow to load, and needed by few commands
 
     for place in (tempfile.gettempdir(), "/var/tmp", "/tmp", "/root"):
         if os.path.isdir(place) and user_of(Path(place)) is None:

@@ -1,4 +1,4 @@
-"""Which threads are mine: a selection by process, for `where=` of every question."""
+"""Which threads are yours: a selection by process, for `where=` of every question."""
 
 from __future__ import annotations
 
@@ -127,9 +127,9 @@ _LONG = 60
 
 
 def nearest(patterns: Iterable[str], names: Sequence[str]) -> str:
-    """The names that somebody may have meant who wrote these patterns, none of which is a name.
+    """Names that were probably meant by these patterns, none of which matches.
 
-    A part of names is meant for a pattern.
+    A part of a name is taken for a pattern.
 
     >>> nearest(["worker"], ["kworker", "web"]), nearest(["wbe"], ["kworker", "web"])
     ("'*worker'", 'web')
@@ -153,7 +153,7 @@ def _pattern(text: str, names: Iterable[str]) -> str:
 
 
 class NoMatchError(UsageError):
-    """Nothing of the trace is selected, though it has what is asked for."""
+    """Nothing in the trace matches, although it has the columns needed."""
 
 
 def named(patterns: Iterable[str]) -> pl.Expr:

@@ -74,7 +74,7 @@ def several(n: int, what: str, plural: str = "") -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction as per cent; what is not nothing never prints as 0.
+    """A fraction as per cent; a nonzero fraction never prints as 0.
 
     >>> percent(0.1234), percent(0.0), percent(0.000001), percent(1.0), percent(0.99999)
     ('12.3 %', '0 %', '<0.01 %', '100 %', '>99.9 %')
@@ -117,7 +117,7 @@ def size(n: float) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Text that cannot move the cursor or hide: a thread's name is its own choice.
+    r"""Text that cannot move the cursor or hide: threads choose their own names.
 
     What is not seen as itself (control characters, marks of the direction of writing, spaces
     without width) becomes its escape; characters in `keep` stay.
@@ -133,9 +133,9 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def nanoseconds(text: str | int) -> int:
-    """Nanoseconds of a length of time: a text has a unit, a whole number is of nanoseconds.
+    """A length of time in nanoseconds: a text has a unit, a whole number is of nanoseconds.
 
-    Nothing needs no unit.
+    0 needs no unit.
 
     >>> nanoseconds("10ms"), nanoseconds("1.5 s"), nanoseconds("250us"), nanoseconds("0")
     (10000000, 1500000000, 250000, 0)

@@ -69,8 +69,8 @@ which other simulators can read. Thread numbers are row numbers of `threads`.
 * `set_priority` (`class`, `nice`, `rt_prio`, `thread`): of `thread`, or of the thread itself if
   null
 * `set_affinity` (`cpus`, `thread`): the same for the allowed CPUs
-* `repeat` (`step`, `count`): go back to that step of the program `count` more times; null: for
-  ever
+* `repeat` (`step`, `count`): go back to that step of the program `count` more times; null: without
+  end
 * `park`: sleep to the end of the simulation
 * `exit`: end; so does the end of the program
 

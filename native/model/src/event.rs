@@ -327,9 +327,9 @@ pub struct Party {
     pub comm: Comm,
     /// Process id, where the event carries it (FreeBSD).
     pub pid: Option<u32>,
-    /// Class, where the event tells.
+    /// Class, where the event has it.
     pub class: Option<SchedClass>,
-    /// A thread of the kernel's own, where the event tells.
+    /// A thread of the kernel's own, where the event says so.
     pub kernel: Option<bool>,
 }
 
@@ -360,7 +360,7 @@ pub enum Event {
         prev: Party,
         /// State the outgoing thread left in (`Runnable` when still on a queue).
         prev_state: State,
-        /// Left against its will? None where the source cannot tell.
+        /// Left against its will? None where the source does not say.
         preempted: Option<bool>,
         next: Party,
     },
@@ -386,7 +386,7 @@ pub enum Event {
         from_cpu: Option<u16>,
         to_cpu: Option<u16>,
     },
-    /// `parent` made `child`; `same_process` when the clone flags tell.
+    /// `parent` made `child`; `same_process` when the clone flags show it.
     Fork {
         ts: i64,
         parent: Party,
@@ -444,7 +444,7 @@ pub enum Event {
     QuotaRefill {
         ts: i64,
         cpu: u16,
-        /// Tells timers, one for each group with a quota, apart.
+        /// Identifies the timer; each group with a quota has one.
         timer: u64,
     },
     /// A thread entered a system call, or came back from it.
@@ -457,7 +457,7 @@ pub enum Event {
         number: i32,
         /// What it returned, if it came back.
         value: Option<i64>,
-        /// Its first three arguments, if it was entered and the source tells them.
+        /// Its first three arguments, if it was entered and the source has them.
         args: Option<[u64; 3]>,
     },
     /// A thread began or ended waiting for a lock of the kernel.
@@ -466,12 +466,12 @@ pub enum Event {
         cpu: u16,
         tid: u32,
         step: LockStep,
-        /// Where the lock is in memory, or what the source prints instead; None where it tells
-        /// locks apart for a while only.
+        /// Where the lock is in memory, or what the source prints instead; None where its
+        /// identifiers of locks are only temporary.
         address: Option<u64>,
-        /// What kind of lock it is; told when the waiting begins.
+        /// What kind of lock it is; reported when the waiting begins.
         kind: Option<LockKind>,
-        /// 0 if the waiting ended with the lock, else a negative error; told then.
+        /// 0 if the waiting ended with the lock, else a negative error; reported then.
         value: Option<i32>,
     },
     /// A request to a disk was made or given to it, or the disk had done with it.
@@ -486,7 +486,7 @@ pub enum Event {
         sector: u64,
         sectors: u32,
     },
-    /// The kernel's word on a sleep: told when the thread falls asleep, or when it is woken.
+    /// The kernel's report of a sleep: made when the thread falls asleep, or when it is woken.
     SleepReason {
         ts: i64,
         cpu: u16,
@@ -600,7 +600,7 @@ categories! {
 }
 
 categories! {
-    /// Where a reason for a sleep was read: in an event that tells it, or in a stack of the kernel.
+    /// Where a reason for a sleep was read: in an event that has it, or in a stack of the kernel.
     ToldBy { Event = "event", Stack = "stack" }
 }
 
@@ -610,7 +610,7 @@ categories! {
 }
 
 categories! {
-    /// Dispatch queues of sched_ext, as their ids tell them apart.
+    /// Dispatch queues of sched_ext, as identified by their ids.
     QueueKind {
         Local = "local",
         Global = "global",
@@ -645,12 +645,12 @@ pub struct Dispatch {
     pub vtime: u64,
     /// SCX_ENQ_ and ENQUEUE_ of the kernel.
     pub flags: u64,
-    /// After so many ns the watchdog ends a scheduler that lets a thread wait, where told.
+    /// After so many ns the watchdog ends a scheduler that lets a thread wait, where recorded.
     pub limit: Option<i64>,
 }
 
 categories! {
-    /// Kinds of the kernel's locks, as `lock:contention_begin` tells them.
+    /// Kinds of the kernel's locks, as `lock:contention_begin` reports them.
     LockKind {
         Spin = "spinlock",
         Rwlock = "rwlock",
@@ -711,7 +711,7 @@ pub struct KnownThread {
 pub struct KnownProcess {
     pub pid: u32,
     pub ppid: Option<u32>,
-    /// Tells two processes of one number apart: when it was created, in any unit.
+    /// Distinguishes two processes of one number: when it was created, in any unit.
     pub created: Option<u64>,
     pub cgroup: Option<Arc<str>>,
     pub cmdline: Option<Arc<str>>,
@@ -760,21 +760,21 @@ pub struct SourceInfo {
     /// migrations to it are unknown.
     pub cpus: Vec<CpuInfo>,
     /// Threads that existed before the first event: names, priorities and affinity until an event
-    /// tells better. A wrong affinity makes waits avoidable or unavoidable that were not.
+    /// corrects them. A wrong affinity makes waits avoidable or unavoidable that were not.
     pub threads: Vec<KnownThread>,
     /// Command lines and control groups of processes, by their number.
     pub processes: Vec<KnownProcess>,
     /// Nothing counts what was lost, so a broken chain may be any number of missing events. Set
     /// wrongly, every broken chain casts doubt on the waits around it; not set where it should be,
-    /// waits across a loss that nobody counted are measured.
+    /// waits across an uncounted loss are measured.
     pub uncounted: bool,
     /// The recorder was stopped before its end: nothing is known of a CPU behind its last event.
     /// Not set where it should be, a CPU whose events are missing ran its last thread to the end.
     pub unfinished: bool,
     /// CPUs that idled until their first event; the others' time until then is unknown.
     pub idle_at_first: Vec<u16>,
-    /// When recording was on, where the source tells; else first and last event. Too short, and idle
-    /// time at the edges is missing; too long, and it is invented.
+    /// When recording was on, where the source says so; else first and last event. Too short, and
+    /// idle time at the edges is missing; too long, and it is invented.
     pub window: (Option<i64>, Option<i64>),
     /// The source says that a filter left out events, or that one program alone was recorded. Then
     /// broken chains make us look for which threads were recorded.
@@ -851,8 +851,8 @@ pub trait Source: Send {
         let _ = chores;
     }
 
-    /// When the lines of each CPU begin and end, of those that have any; None
-    /// where only reading everything would tell.
+    /// When the lines of each CPU begin and end, of those that have any; None where that takes
+    /// reading everything.
     fn extents(&mut self) -> Result<Option<Vec<Extent>>> {
         Ok(None)
     }

@@ -39,7 +39,7 @@ pub struct Move {
 pub type Line = Vec<(i64, Option<Arc<str>>)>;
 
 /// By utid the last group of each thread that moved, or that one which had moved started. `known`:
-/// the group in which a thread is as far as nobody moves.
+/// the group in which a thread is unless it moves.
 pub fn last_groups(
     threads: &[Lifetime],
     known: impl Fn(u32) -> Option<Arc<str>>,
@@ -58,8 +58,8 @@ pub fn last_groups(
 }
 
 /// The groups of each thread that moved, or that one which had moved started. `known`: the group in
-/// which a thread starts, where neither its parent nor its first move tells; asked with the threads
-/// that moves name.
+/// which a thread starts, where neither its parent nor its first move shows it; asked with the
+/// threads that moves name.
 ///
 /// A move names a thread, or by the number of its first thread a whole process. A child starts in
 /// the group that its parent is in then.

@@ -36,15 +36,14 @@ pub trait Column: Default {
     fn take(&mut self) -> ArrayRef;
     /// Makes room for so many values.
     fn reserve(&mut self, _rows: usize) {}
-    /// Fills the memory of an array from `take`, which nobody holds any more.
+    /// Fills the memory of an array from `take` that is no longer in use.
     fn refill(&mut self, array: ArrayRef) {
         drop(array);
     }
     fn field(name: &str) -> Field;
 }
 
-/// The memory of an array's values, emptied; None where somebody else holds
-/// the array too.
+/// The memory of an array's values, emptied; None while the array is also held elsewhere.
 fn reclaim<T: ArrowPrimitiveType>(array: ArrayRef) -> Option<Vec<T::Native>> {
     let values = array.as_primitive_opt::<T>()?.values().clone().into_inner();
     drop(array);
@@ -362,7 +361,7 @@ macro_rules! table {
                 }
             }
 
-            /// From now on rows are dropped: nobody wants this table.
+            /// From now on rows are dropped: this table is not wanted.
             pub fn turn_off(&mut self) { self.off = true; }
 
             #[inline(never)]
@@ -395,8 +394,7 @@ macro_rules! table {
                 $(self.$name.reserve(rows);)+
             }
 
-            /// Fills the memory of `spare`, a batch that `take` gave and nobody
-            /// needs any more.
+            /// Fills the memory of `spare`, a batch from `take` that is no longer needed.
             pub fn refill(&mut self, spare: RecordBatch) {
                 let (_, arrays, _) = spare.into_parts();
                 let mut arrays = arrays.into_iter();

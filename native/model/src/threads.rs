@@ -1,7 +1,7 @@
 //! Who is who: a tid becomes a utid, one per thread incarnation.
 //!
-//! Tids are reused and names change. A fork, or the switch-out of a dead
-//! thread, ends an incarnation: the next sight of that tid is somebody new.
+//! Tids are reused and names change. A fork, or the switch-out of a dead thread, ends an
+//! incarnation: the next event with that tid is of a new thread.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -30,7 +30,7 @@ struct Sight {
     seen: bool,
 }
 
-/// What few events tell.
+/// What few events have.
 #[derive(Debug, Clone, Default)]
 struct Record {
     tid: Option<u32>,
@@ -52,8 +52,8 @@ struct Record {
 
 /// Every thread of the trace, and the tids that name them now.
 pub struct Identity {
-    /// One more than the utid; 0: nobody. The system provides zeros where they
-    /// are looked at, so that the table costs memory by the tids that there are.
+    /// One more than the utid; 0: no thread. The system provides zeros where they are looked at, so
+    /// that the table costs memory by the tids that there are.
     direct: Vec<u32>,
     sparse: FxHashMap<u32, u32>,
     /// Both by utid.
@@ -206,8 +206,8 @@ impl Identity {
         u32::from(cpu)
     }
 
-    /// The utid of whoever runs on `cpu` under `tid`, or has just left it dead: the stack of that
-    /// switch comes after it.
+    /// The utid of the thread that runs on `cpu` under `tid`, or has just left it dead: the stack
+    /// of that switch comes after it.
     #[inline]
     pub fn resolve_tid(&mut self, cpu: u16, tid: u32) -> u32 {
         if tid == 0 {
@@ -249,9 +249,9 @@ impl Identity {
         if child.tid == 0 {
             return None;
         }
-        // Two events may tell of one birth (sched_process_fork, task_newtask);
-        // and a recorder may announce tids of its own that are yet to be born, or have read
-        // its table when the thread had been born.
+        // Two events may report one creation (sched_process_fork, task_newtask); and a recorder may
+        // announce tids of its own that are yet to be born, or have read its table when the thread
+        // had been born.
         let twin = self.find(child.tid).filter(|&utid| {
             let record = &self.records[utid as usize];
             let announced = record.recorder && record.comm_first.is_empty();
@@ -322,7 +322,7 @@ impl Identity {
         }
     }
 
-    /// The thread left the CPU dead: its tid is free for somebody new.
+    /// The thread left the CPU dead: its tid is free for a new thread.
     pub fn gone(&mut self, ts: i64, cpu: u16, utid: u32) {
         let record = &mut self.records[utid as usize];
         record.exit_ts.get_or_insert(ts);
@@ -482,7 +482,7 @@ impl Identity {
     }
 
     /// What the recorder saw at its end of the process of a thread that was created, or called
-    /// exec, while it recorded. Of another process that has the number by then it tells nothing.
+    /// exec, while it recorded. It does not apply to another process that has the number by then.
     fn at_end(&self, pid: u32, record: &Record) -> Option<&KnownProcess> {
         let last = self.last.get(&pid)?;
         let first = self.first.get(&pid);
@@ -506,10 +506,9 @@ fn class(sight: &Sight, record: &Record, linux: bool) -> Option<SchedClass> {
     })
 }
 
-/// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for
-/// the stop class too), 100..139 nice levels, 140 idle threads. SCHED_BATCH and
-/// SCHED_IDLE have nice levels, too: only `known` tells them, and it may be out
-/// of date where the priority is of another class.
+/// Linux include/linux/sched/prio.h: negative deadline, 0..99 real-time (0 for the stop class too),
+/// 100..139 nice levels, 140 idle threads. SCHED_BATCH and SCHED_IDLE have nice levels, too: only
+/// `known` shows them, and it may be out of date where the priority is of another class.
 fn linux_class(prio: i16, comm: &Comm, known: Option<SchedClass>) -> SchedClass {
     match prio {
         ..0 => SchedClass::Deadline,

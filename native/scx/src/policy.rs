@@ -50,7 +50,7 @@ pub struct Scheduler {
     pub(crate) hz: u32,
     /// The thread that has just left each CPU, until that has chosen.
     pub(crate) previous: Vec<Option<Tid>>,
-    /// The scheduler has been told that another class has the CPU.
+    /// The scheduler was notified that another class has the CPU.
     pub(crate) released: Vec<bool>,
     /// By thread: ops.select_cpu was called for its enqueue to come.
     pub(crate) selected: Vec<bool>,
@@ -173,7 +173,7 @@ impl Scheduler {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         }
         if self.core.choosing == Some(c) {
-            // An interrupt tells it once it has chosen.
+            // An interrupt notifies it once it has chosen.
             w.arm_timer(1 + u32::from(c), w.now());
         } else {
             w.resched(c, RescheduleReason::Preempted);
@@ -361,8 +361,8 @@ impl Scheduler {
         }
     }
 
-    /// Tells of a CPU that begins or ends to idle (__scx_update_idle; the masks first, as from
-    /// 6.14 on).
+    /// Notifies of a CPU that becomes or stops being idle (__scx_update_idle; the masks first, as
+    /// from 6.14 on).
     fn update_idle(&mut self, w: &mut World, c: Cpu, idle: bool) {
         let was = std::mem::replace(&mut self.core.is_idle[c as usize], idle);
         if was || idle {
@@ -810,7 +810,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells the outcome to whoever asked for the run.
+    /// Reports the outcome to the caller of the run.
     fn note(&self) {
         if let Ok(mut outcome) = self.outcome.lock() {
             outcome.callbacks = self.machine.callbacks;

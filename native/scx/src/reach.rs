@@ -143,7 +143,7 @@ impl Walk<'_> {
     }
 }
 
-/// What memory that nobody writes holds there.
+/// The content of memory there that is never written.
 fn constant(memory: &Memory, at: u64, size: usize) -> Option<u64> {
     memory.read(at, size).ok()?;
     let fixed = matches!(memory.region(split(at).0).access, Access::ReadOnly);

@@ -64,7 +64,7 @@ CLASSES = {"batch": os.SCHED_BATCH, "idle": os.SCHED_IDLE}
 
 @dataclass(frozen=True)
 class Cell:
-    """A workload and an intervention; `aside` if it proves and must not be tuned on."""
+    """A workload and an intervention; `aside` if it is for validation and must not be tuned on."""
 
     workload: str
     intervention: str
@@ -72,10 +72,10 @@ class Cell:
 
 
 def cells() -> Iterator[Cell]:
-    """All of them that can be asked.
+    """All cells that can be predicted.
 
-    Not an intervention on the second of two services of one name, and no quota where the names of
-    a service are a set, which `whatif` does not take for a group.
+    No intervention on the second of two services of one name, and no quota where the names of a
+    service are a set, which `whatif` does not accept as a group.
     """
     for k, (label, asked) in enumerate(INTERVENTIONS.items()):
         for i, (name, workload) in enumerate(WORKLOADS.items()):

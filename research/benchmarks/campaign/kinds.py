@@ -2,7 +2,7 @@
 
 A kind is a few programs side by side, each behind the words that configure it (`nice`, `taskset`,
 `chrt`, a control group), the same with other words, and what `whatif` is asked for it. Half of the
-kinds are set aside, every second one: no rule may be tuned on them.
+kinds are set aside, every second one: they are for validation only.
 """
 
 from __future__ import annotations

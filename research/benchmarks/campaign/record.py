@@ -45,7 +45,7 @@ class Setter:
     end: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> None:
-        """Until told to end."""
+        """Runs until it is stopped."""
         while not self.end.is_set():
             for tid, comm in threads_below(self.root):
                 if tid not in self.done:

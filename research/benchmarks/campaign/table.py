@@ -46,7 +46,7 @@ def write(table: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def factor(a: float, b: float, floor: float = 1e6) -> float:
-    """By how many times two times differ; below a millisecond they do not."""
+    """The factor between two times; below a millisecond it is 1."""
     a, b = max(a, floor), max(b, floor)
     return max(a / b, b / a)
 

@@ -31,7 +31,7 @@ from faults.mutations import KINDS, Draw, Mutant, can_be
 from faults.recording import Recording
 from faults.truth import Truth
 
-# Importing them enters their kinds.
+# Importing them registers their kinds.
 MODULES = (mutations_clocks, mutations_filters, mutations_hosts, mutations_pages)
 
 Result = dict[str, Any]
@@ -42,7 +42,7 @@ _LEAST = 100
 
 @dataclass(frozen=True)
 class Undamaged:
-    """What is said of the undamaged recording."""
+    """The figures of the undamaged recording."""
 
     figures: dict[str, Figure]
     caution: Caution
@@ -50,7 +50,7 @@ class Undamaged:
 
 @dataclass
 class Case:
-    """A capture of the campaign with its truth and the figures that are to be found."""
+    """A capture of the campaign with its truth and the expected figures."""
 
     name: str
     recording: Recording
@@ -113,7 +113,7 @@ def draw(case: Case, kind: str, number: int, seed: int) -> Mutant:
 
 
 def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
-    """One damaged input, and what is wrong in what is said of it."""
+    """One damaged input, and what is wrong in the answers about it."""
     mutant = draw(case, kind, number, seed)
     result: Result = {
         "capture": case.name,
@@ -132,7 +132,7 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         spoken = figures.caution(trace)
         said = figures.figures(trace)
     except ss.SchedscopeError as error:
-        # To refuse an input that is broken is an honest answer.
+        # Refusing a broken input is a correct answer.
         return result | {"refused": str(error).splitlines()[0]}
     except Exception as error:
         return result | {"crashed": f"{type(error).__name__}: {error}".splitlines()[0]}
@@ -200,7 +200,7 @@ def run(
     journal: Path | None = None,
     progress: Callable[[int, int, Result], None] | None = None,
 ) -> list[Result]:
-    """Every (capture, kind, number); those that the journal has are not run again.
+    """Every (capture, kind, number); those in the journal are not run again.
 
     The journal gets a line for each result at once, so that an interrupted campaign goes on
     where it was.

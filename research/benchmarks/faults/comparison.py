@@ -1,4 +1,4 @@
-"""Hold what a trace says of waits and states against the truth."""
+"""Compare the waits and states of a trace with the truth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNKNOWN = STATES.index("unknown")
 
 @dataclass
 class Verdict:
-    """What is right, wrong and not said, of one damaged input."""
+    """What is right, wrong and missing for one damaged input."""
 
     true_waits: int = 0
     true_wait_time: int = 0
@@ -53,7 +53,7 @@ def judge(trace: ss.Trace, truth: Truth, mutant: Mutant, doubt: Doubt) -> Verdic
 
 @dataclass(frozen=True)
 class Doubt:
-    """How far clocks may differ by the words of `check`.
+    """How far clocks may differ according to `check`.
 
     Up to `ns` (None: nothing shows whether they agree), and without limit from `since`, if none
     was off by more already: a difference that begins later lasts too short a time to show.
@@ -63,7 +63,7 @@ class Doubt:
     since: int | None = None
 
     def covers(self) -> pl.Expr:
-        """Whether a wait that is off may be so by that: `wait`, `true`, `ts_run`."""
+        """Whether such clocks explain a wait that is off: `wait`, `true`, `ts_run`."""
         known = pl.col("true").is_not_null()
         if self.ns is None:
             return known
@@ -73,7 +73,7 @@ class Doubt:
 
 
 def doubt(trace: ss.Trace, mutant: Mutant) -> Doubt:
-    """What the row `rests on` of `check` says of the clocks of this trace."""
+    """What the row `rests on` of `check` reports about the clocks of this trace."""
     if mutant.clock_off is None or trace.ncpu < 2 or trace.info.get("clock_offsets"):
         return Doubt()
     found = clock_doubt(trace)
@@ -141,7 +141,7 @@ def _waits(
     if clocks is not None:
         cpu = said["cpu"].to_numpy()
         run = _true_time(clocks, cpu, said["ts_run"].to_numpy())
-        # A wait that one clock timed is as long as that clock says.
+        # A wait timed by a single clock has the length on that clock.
         ready = _true_time(clocks, cpu, said["ts_ready"].to_numpy())
         one = pl.coalesce("waker_cpu", "queue_cpu") == pl.col("cpu")
         own = pl.when(one).then(pl.Series(run - ready)).otherwise("wait")
@@ -193,7 +193,7 @@ def _bounds(
     begun = (pl.col("ts") <= pl.col("ts_ready") + TOLERANCE) & (pl.col("end") > pl.col("ts_ready"))
     most = pl.col("end") - pl.col("ts_ready")
     if clocks_moved:
-        # Its place among the true waits is not known: it may not exceed the longest of them.
+        # It cannot be matched with a true wait: it may not exceed the longest of them.
         begun, most = pl.lit(value=True), pl.col("end") - pl.col("ts")
         if doubt.ns is None:
             return
@@ -249,12 +249,12 @@ def _one_thread(verdict: Verdict, tid: int, ours: Stretches, theirs: Stretches) 
     edges = np.unique(np.concatenate([ours[0], ours[1], theirs[0], theirs[1]]))
     begin, spans = edges[:-1], np.diff(edges)
     said, true = (_at(begin, *one) for one in (ours, theirs))
-    # Before its first event and after its last the truth is not known either.
+    # Before a thread's first event and after its last the truth is unknown, too.
     known = (said != _UNKNOWN) & (true != _UNKNOWN)
     right = known & (said == true)
     wrong = known & (said != true)
     verdict.right_state_time += int(spans[right].sum())
-    # Stamps may be rounded by the tolerance of waits; sums of that are no finding.
+    # Stamps may be rounded by the tolerance of waits; sums of rounding are not findings.
     wrong &= spans > TOLERANCE
     verdict.wrong_state_time += int(spans[wrong].sum())
     for at in np.flatnonzero(wrong):

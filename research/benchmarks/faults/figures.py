@@ -44,7 +44,7 @@ LONG = "5ms"
 
 @dataclass(frozen=True)
 class Figure:
-    """One number: `part`: of a part of the truth it can only be less."""
+    """One number: `part`: a part of the truth can only make it smaller."""
 
     value: float
     kind: Kind
@@ -91,7 +91,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
     put("off CPU n", off["n"].sum())
     moves = ss.migration_summary(trace, by=[])
     put("migrations", moves["n"].sum())
-    # Of chosen threads alone there is none.
+    # Recordings of chosen threads have none.
     if "filtered" not in trace.info:
         depth = ss.queue_depth_summary(trace, by="all").row(0, named=True)
         put("queue depth mean", depth["mean"], "mean")
@@ -110,7 +110,7 @@ def figures(trace: ss.Trace) -> dict[str, Figure]:
 
 @dataclass(frozen=True)
 class Caution:
-    """What a reader sees beside the figures: check's warnings, the headline's doubts."""
+    """What a reader sees beside the figures: warnings of `check`, gaps in the headline."""
 
     # By the name of the check: how many rows or ns it is about.
     warnings: dict[str, int]
@@ -144,7 +144,7 @@ def trusted(said: Caution, whole: Caution) -> bool:
 
 
 def admits(said: Caution, whole: Caution) -> bool:
-    """Does the headline name something missing that the undamaged recording has not?"""
+    """Does the headline name a gap that the undamaged recording does not have?"""
 
     def plain(doubt: str) -> str:
         return re.sub(r"s\b", "", doubt)
@@ -163,7 +163,7 @@ def status(
     whole: Caution,
     doubt: Doubt,
 ) -> Status:
-    """May this figure stand beside what else the reader sees?"""
+    """Is this figure acceptable given what else the reader sees?"""
     counted = name.endswith((" n", "episodes", "migrations"))
     timed = not counted and not name.endswith("mean")
     slack = max(_SLACK_NS if timed else 0, SHARE * abs(reference.value))

@@ -14,7 +14,7 @@ Keep = Callable[[int, Record], bool]
 
 @dataclass
 class Mutant:
-    """A damaged recording and what was done to it, in words to repeat it by."""
+    """A damaged recording and a description of the damage, enough to repeat it."""
 
     recording: Recording
     what: str
@@ -23,7 +23,7 @@ class Mutant:
     # By how many ns a CPU's clock is off at an instant; None if no clock is. If one is, times are
     # compared through the switches of each CPU.
     clock_off: Callable[[int], int] | None = None
-    # What to take the truth from, if not from the undamaged recording.
+    # The source of the truth, if not the undamaged recording.
     truth_of: list[Recording] = field(default_factory=list)
     # Are the states of every thread at every instant those of the truth?
     states_judged: bool = True
@@ -32,7 +32,7 @@ class Mutant:
 
 
 class Draw(random.Random):
-    """Chance, seeded by the name of the input, and which input of its kind it is."""
+    """Random numbers seeded by the name of the input, and its number within its kind."""
 
     def __init__(self, seed: str, number: int = 0) -> None:
         """Seed by a text: the same on any machine."""
@@ -105,7 +105,7 @@ def mark(recording: Recording, cpu: int, begin: int, lost: int, counted: bool) -
 
 
 def book(recording: Recording, cpu: int, lost: int) -> None:
-    """Enter a loss of the ring buffer into the stats and into `capture.json`."""
+    """Record a loss of the ring buffer in the stats and into `capture.json`."""
     stats = recording.stats[cpu]
     stats["overrun"] = str(int(stats["overrun"]) + lost)
     losses = recording.about["lost"]
@@ -117,7 +117,7 @@ def book(recording: Recording, cpu: int, lost: int) -> None:
 
 
 def recount(recording: Recording) -> None:
-    """Make the kernel's counts say what is in the file: nothing tells that events are missing."""
+    """Make the kernel's counts agree with the file, so that nothing shows the missing events."""
     for cpu, records in recording.cpus.items():
         if cpu in recording.stats:
             recording.stats[cpu]["read events"] = str(len(records))
@@ -157,7 +157,7 @@ def _hole(name: str, cpus: int, marked: bool, pieces: int = 1, counted: bool = F
 
 @kind("nothing")
 def nothing(whole: Recording, rng: Draw) -> Mutant:
-    """Not damaged: what differs here is a fault of the campaign, or of a definition."""
+    """Undamaged: any difference is an error of the campaign or of a definition."""
     return Mutant(whole.copy(), "nothing")
 
 

@@ -1,4 +1,4 @@
-"""Recordings whose recorder was told to leave out events: nothing counts what is missing."""
+"""Recordings whose recorder filtered out events: nothing counts what is missing."""
 
 from __future__ import annotations
 

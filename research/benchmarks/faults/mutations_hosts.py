@@ -1,4 +1,6 @@
-"""A host that is not what the capture says: reused tids, CPUs that come and go, false counts."""
+"""A host that differs from the capture's description: reused tids, CPUs that come and go, false
+counts.
+"""
 
 from __future__ import annotations
 
@@ -79,13 +81,13 @@ _reused("tid reused, exit, fork and last switch missing", True)
 
 @kind("CPU taken offline", of=of_several_cpus)
 def taken_off(whole: Recording, rng: Draw) -> Mutant:
-    """Its records end, and the host counts it no more."""
+    """The CPU's records end, and the host no longer counts it."""
     return _unplugged(whole, rng, first=False)
 
 
 @kind("CPU brought online", of=of_several_cpus)
 def brought_on(whole: Recording, rng: Draw) -> Mutant:
-    """Its records begin late, and the host did not count it at the start."""
+    """The CPU's records begin late, and the host did not count it at the start."""
     return _unplugged(whole, rng, first=True)
 
 
@@ -103,7 +105,7 @@ def _unplugged(whole: Recording, rng: Draw, first: bool) -> Mutant:
 
 @kind("stats that lie")
 def lying(whole: Recording, rng: Draw) -> Mutant:
-    """Nothing is missing; counts say otherwise, or make no sense."""
+    """Nothing is missing, but the counts claim otherwise or make no sense."""
     made, said = whole.copy(), []
     for cpu, lines in made.stats.items():
         for name in rng.sample(["overrun", "read events", "dropped events", "entries"], 2):
@@ -136,7 +138,7 @@ def mixed(whole: Recording, rng: Draw) -> Mutant:
         return Mutant(whole.copy(), "no other capture of this kernel: nothing done")
     made, other = whole.copy(), rng.choice(like)
     cpu = rng.choice(sorted(made.cpus))
-    # As if both had begun at once: else the stamps alone would give it away.
+    # As if both had begun at once: else the time stamps alone would reveal it.
     shift = whole.window[0] - other.window[0]
     made.cpus[cpu] = [replace(record, ts=record.ts + shift) for record in other.cpus[cpu]]
     made.stats[cpu] = dict(other.stats[cpu])

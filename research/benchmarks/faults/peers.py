@@ -1,4 +1,4 @@
-"""What trace-cmd and perf say of damaged files: held against what they say of the undamaged one.
+"""What trace-cmd and perf report for damaged files, compared with the undamaged one.
 
 A wait that a tool prints for a damaged file is wrong if the tool itself printed no such wait, of
 the same switch, for the undamaged one.
@@ -49,7 +49,7 @@ Wait = tuple[Any, int]
 
 @dataclass
 class Said:
-    """What a tool said: waits as (which switch, ns), whether it warned, whether it refused."""
+    """A tool's answer: waits as (which switch, ns), whether it warned, whether it refused."""
 
     waits: list[Wait] = field(default_factory=list)
     # The same by (CPU, number of the switch there), for stamps that were moved.
@@ -58,7 +58,7 @@ class Said:
     refused: bool = False
 
     def wrong(self, whole: Said, by_order: bool) -> list[int]:
-        """Waits that were not said of the undamaged file, longest first."""
+        """Waits that were not reported for the undamaged file, longest first."""
         ours, theirs = (self.by_order, whole.by_order) if by_order else (self.waits, whole.waits)
         known = dict(theirs)
         return sorted(
@@ -109,7 +109,7 @@ def perf(path: Path) -> Said:
     assert command
     text, status = _run((*command, "sched", "timehist", "-f", "-i", str(path)))
     rows = [
-        # 0.000 is also what it prints where it knows of no wakeup.
+        # It also prints 0.000 where there is no wakeup.
         (int(cpu), ts, round(float(ms) * 1e6) or None)
         for ts, cpu, ms in (m.groups() for m in _TIMEHIST.finditer(text))
     ]
@@ -141,7 +141,7 @@ class NoReference(Exception):
 
 
 def reference(name: str, ask: Ask, path: Path) -> Said:
-    """What a tool says of the undamaged file. Without it every other wait would look wrong."""
+    """A tool's answer for the undamaged file. Without it every other wait would look wrong."""
     first, second = ask(path), ask(path)
     if first.refused or not first.waits:
         why = ", ".join(sorted(first.warnings)) or "no waits in its output"
@@ -175,7 +175,7 @@ def _rows(
             wrong = said.wrong(whole_said, by_order="clock" in kind)
             if kind == "nothing" and said.waits != whole_said.waits:
                 raise NoReference(f"{name} says otherwise of the undamaged file when asked again")
-            # What it warns of undamaged, too, is no news.
+            # Warnings that it also gives for the undamaged file do not count.
             warned = bool(said.warnings - whole_said.warnings)
             sums = counts.setdefault(kind, {}).setdefault(name, [0] * 5)
             sums[0] += said.refused
@@ -206,7 +206,7 @@ def _table(asks: dict[str, Ask], rows: list[list[str]]) -> str:
 
 
 def tables(cases: list[Case], numbers: int, seed: int, work: Path) -> dict[str, str]:
-    """What other tools say of the same inputs: a table for each that is there and can be asked."""
+    """Answers of other tools about the same inputs: a table for each that is installed."""
     asked: dict[str, Callable[[], str]] = {
         "trace-cmd": lambda: _trace_cmd_part(cases, numbers, seed, work),
         "perf": lambda: _perf_part(numbers, seed, work),

@@ -16,7 +16,7 @@ _NAME = re.compile(rb"name: (sched_\w+)\nID: (\d+)\n")
 
 @dataclass(frozen=True)
 class Sample:
-    """One record of the data section; what it is of is None for those that are no events."""
+    """One record of the data section; its event is None for other records."""
 
     data: bytes
     event: str | None = None

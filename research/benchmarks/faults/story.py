@@ -65,7 +65,7 @@ def events(whole: Recording, mutant: Mutant, tid: int, begin: int, end: int) -> 
     for at, (cpu, record) in enumerate(rows):
         if _MOST // 2 <= at < len(rows) - _MOST // 2:
             continue
-        # Moved stamps are not found again; they are no losses.
+        # Events with moved stamps are not found again, but are not losses.
         gone = mutant.clock_off is None and (cpu, record.ts, record.data) not in kept
         lines.append(f"  {'-' if gone else ' '} {record.ts} cpu{cpu} {_words(whole, record)}")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ _CPUSTAT, _TRACECLOCK, _UNAME, _CPUCOUNT = 2, 4, 5, 8
 
 
 def encode(recording: Recording) -> bytes:
-    """The file; sub-buffers are packed anew into pages of 4 KiB, `raw` ones have that size."""
+    """The file; sub-buffers are packed again into pages of 4 KiB, `raw` ones have that size."""
     events = recording.folder / "events"
     out = bytearray(b"\x17\x08\x44tracing6\0\0\x08" + struct.pack("<I", _PAGE))
     page = (events / "header_page").read_bytes().replace(b"\r", b"")
@@ -27,10 +27,10 @@ def encode(recording: Recording) -> bytes:
         for path in formats:
             text = path.read_bytes()
             out += struct.pack("<Q", len(text)) + text
-    # No kernel symbols, no printk formats, no names: events carry those.
+    # No kernel symbols, printk formats or names: events carry the names.
     out += struct.pack("<II", 0, 0) + struct.pack("<Q", 0)
     cpus = sorted(recording.cpus)
-    # A CPU that is not there leaves its place in the table empty.
+    # A missing CPU leaves its entry of the table empty.
     count = max(cpus, default=0) + 1
     out += struct.pack("<I", count) + b"options  \0"
     for number, data in _options(recording, count):

@@ -41,7 +41,7 @@ class Truth:
     switches: pl.DataFrame
     window: tuple[int, int]
     flaws: list[Flaw]
-    # Threads that a flaw concerns: nothing said of them is judged.
+    # Threads that a flaw concerns: they are not judged.
     doubtful: set[int]
     ncpu: int
 

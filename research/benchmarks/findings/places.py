@@ -26,7 +26,9 @@ Done = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recorded:
-    """One recording that was asked for: round `n` of a case's fault, or of what looks alike."""
+    """One recording that was asked for: round `n` of a case's fault, or of its counterpart without
+    it.
+    """
 
     case: Case
     kind: str
@@ -77,7 +79,7 @@ def in_machine(
     *,
     counted: bool = False,
 ) -> None:
-    """Record all in one boot of a machine with two CPUs and nothing else to do.
+    """Record all in one boot of an otherwise idle machine with two CPUs.
 
     If its time is `counted` in instructions, it does not matter how busy the host is, but it takes
     ten times as long. An emulated machine crashes now and then: what is missing is recorded in

@@ -19,7 +19,7 @@ again() {
     done 2>/dev/null
 }
 
-# The recorded command: loads that were there before it go on.
+# The recorded command: loads started before it keep running.
 if [ "$1" = --during ]; then
     # shellcheck disable=SC2086
     kill -s CONT $2
@@ -40,7 +40,7 @@ else
 fi
 own=$top/scene-$$
 
-# A host with other work: ours comes first, whatever that is. An own machine needs nothing.
+# On a host with other work, give ours priority over it. A dedicated machine needs nothing.
 if [ "$version" = 1 ]; then
     mkdir "$own"
     groups=$own
@@ -88,7 +88,7 @@ $loads
 END
 sleep 0.2
 eval "$settle" >/dev/null
-# What is known of threads is read before the recording: nobody needs to compute meanwhile.
+# Thread metadata is read before the recording, so the loads need not compute meanwhile.
 # shellcheck disable=SC2086
 if kill -s STOP $pids; then
     # shellcheck disable=SC2086
@@ -105,7 +105,7 @@ wait $pids 2>/dev/null
 [ "$version" = 2 ] || echo $$ >"$top/cgroup.procs"
 turns=0
 for made in $groups; do
-    # What the kernel still has to end keeps it for a moment.
+    # The kernel may still be ending threads, which keeps the group for a moment.
     until rmdir "$made" 2>/dev/null || [ "$turns" -ge 30 ]; do
         turns=$((turns + 1))
         sleep 0.1

@@ -1,18 +1,18 @@
-"""The programs here under `capture`: how much of the machine their processes got, and wasted.
+"""The programs here under `capture`: how much of the machine their processes got, and how much was
+wasted.
 
     for n in 2 3 4 5; do collectors/capture -o counter-$n -- ./counter $n 0.15; done
     python research/benchmarks/workloads/captured.py counter-*.capture
     for n in 1 2 3 4; do collectors/capture -o loop-4194304-$n -- ./loop $n 4194304 200; done
     python research/benchmarks/workloads/captured.py loop-*.capture
 
-The name of a capture tells the program, the working set where it has one, and the
-number of processes. One CSV row per capture, over the time from the first
-process's start to the last one's end: `bytes`; `n`; `wall`, that time in units of
-the CPU time of one process; `others`, the share of the CPUs that everything else
-took; `idle`, the share that nobody used; `ratio`, the CPU time that was left to the
-processes over what they used (1: nothing lost; what others took is taken out, so a
-busy host does not matter); `migrations` of the processes; `cpu`, the CPU seconds
-that one of them took; `losses`, gaps in the record, of which each hides some of it.
+The name of a capture gives the program, the working set where it has one, and the number of
+processes. One CSV row per capture, over the time from the first process's start to the last one's
+end: `bytes`; `n`; `wall`, that time in units of the CPU time of one process; `others`, the share of
+the CPUs that everything else took; `idle`, the idle share; `ratio`, the CPU time that was left to
+the processes over what they used (1: nothing lost; what others took is taken out, so a busy host
+does not matter); `migrations` of the processes; `cpu`, the CPU seconds that one of them took;
+`losses`, gaps in the record, of which each hides some of it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def row(trace: ss.Trace, n: int, comm: str) -> dict[str, float]:
         .group_by("utid")
         .agg(pl.sum("dur"), pl.min("begin"), pl.max("end"))
         .sort("dur")
-        .tail(n)  # The parent and the calibration ran less.
+        .tail(n)  # The parent and the calibration process ran less.
     )
     first, last = used["begin"].min(), used["end"].max()
     within = runs.filter((pl.col("end") > first) & (pl.col("begin") < last)).with_columns(

@@ -80,7 +80,7 @@ GROUPS = (
     "simulate",
     "exchange tables and traces",
 )
-# Where to begin: these stand first in their group, and the others follow by name.
+# Entry points: these come first in their group, the others follow by name.
 FIRST = ("doctor", "capture", "info", "check", "latency", "migrations", "report", "whatif")
 
 
@@ -151,7 +151,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_damaged_parquet(error: BaseException) -> bool:
-    """Did Polars meet a page it cannot decode? A table is read only when its rows are asked for."""
+    """Did Polars find a page that it cannot decode? A table is read only when its rows are asked
+    for.
+    """
     return type(error).__name__ == "ComputeError" and str(error).startswith("parquet: ")
 
 
@@ -164,7 +166,7 @@ def _dispatch(arguments: list[str]) -> int:
         command.add_arguments(parser)
         args = parser.parse_args(arguments[1:])
         if "input" in vars(args):
-            # NumPy starts a thread for each CPU, for linear algebra that nobody here asks for. The
+            # NumPy starts a thread for each CPU, for linear algebra that is not used here. The
             # program that `capture` runs keeps its environment.
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
             _load_polars()
@@ -193,15 +195,15 @@ def _dispatch(arguments: list[str]) -> int:
         whole.error("a command is missing")
     from schedscope.cli._whole import completion
 
-    # As it is: a script has tabs, which lines for people show as escapes.
+    # Printed as it is: a script has tabs, which lines for people show as escapes.
     sys.stdout.write(completion(_ordered(), DESCRIPTION, args.completion))
     return 0
 
 
 def _load_polars() -> None:
-    """Every command with an input needs it; what it consists of is never garbage.
+    """Every command with an input needs it, and its objects are never garbage.
 
-    To look for garbage among it again and again takes a tenth of the time to load it.
+    Collecting among them again and again takes a tenth of the load time.
     """
     import gc
 
@@ -266,11 +268,11 @@ def _texts(command: Entry) -> dict[str, Any]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Its complaints repeat words of the command line, such as the name of a file."""
+    """Its errors repeat words of the command line, such as the name of a file."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # What argparse takes for a value although it begins like an option: also times, as -1ms.
+        # Values that begin like an option, for argparse: also times, as -1ms.
         self._negative_number_matcher = re.compile(r"-\.?\d")
 
     def error(self, message: str) -> NoReturn:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Words:
-    """What a command adds to the table that its question declares, or has in place of it."""
+    """What a command adds to the table that its question declares, or shows in its place."""
 
     about: Mapping[str, Any] = field(default_factory=dict)
     head: Sequence[str] = ()
@@ -133,6 +133,6 @@ def _stem(entry: Entry) -> str:
 
 
 def _own(entry: Entry, name: str, *args: Any, **named: Any) -> Any:
-    """What a function of `cli/NAME.py` says; None if there is none."""
+    """The result of a function of `cli/NAME.py`; None without that function."""
     found = getattr(entry.module, name, None) if entry.own else None
     return found(*args, **named) if found else None

@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def description(self) -> str:
-        """What is said above its options."""
+        """The text above its options."""
         if self.question is None:
             return (self.module.__doc__ or self.help).strip()
         _, text, _ = self._source.split(_QUOTES, 2)
@@ -85,7 +85,7 @@ class Entry:
 
     @property
     def asks(self) -> bool:
-        """Whether it asks and shows as declared; else its file in `cli/` does."""
+        """Whether it runs and prints as declared; else its file in `cli/` does."""
         return self.question is not None and bool(self.declared.columns)
 
     @property

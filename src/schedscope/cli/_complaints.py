@@ -1,4 +1,4 @@
-"""What argparse says of a command line, as one plain sentence."""
+"""Errors of argparse about a command line, each as one plain sentence."""
 
 from __future__ import annotations
 

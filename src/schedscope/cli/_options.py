@@ -135,7 +135,7 @@ def add_by(parser: argparse.ArgumentParser, known: Collection[str], default: str
 
 
 def add_cpu_or_all(parser: argparse.ArgumentParser) -> None:
-    """`--by` of what is about CPUs alone."""
+    """`--by` of answers that are only about CPUs."""
     parser.add_argument(
         "--by",
         choices=("cpu", "all"),
@@ -145,7 +145,7 @@ def add_cpu_or_all(parser: argparse.ArgumentParser) -> None:
 
 
 def add_top(parser: argparse.ArgumentParser, rows: int, *, what: str) -> None:
-    """`--top` of a table that is long as a rule: `rows` for people, everything for programs."""
+    """`--top` of a table that is usually long: `rows` for people, everything for programs."""
     parser.add_argument(
         "--top", type=int, metavar="N", help=f"only {what} (default: {rows} in a table, else all)"
     )
@@ -178,7 +178,7 @@ def top_cpus(args: argparse.Namespace, frame: pl.DataFrame, *most: str) -> pl.Da
 
 
 def check_top(args: argparse.Namespace, what: str = "rows") -> None:
-    """Raises `UsageError` for a `--top` that leaves nothing."""
+    """Raises `UsageError` for a `--top` below 1."""
     if args.top is not None and args.top < 1:
         raise UsageError(f"--top {args.top}", f"a number of {what}, 1 or more")
 
@@ -186,8 +186,7 @@ def check_top(args: argparse.Namespace, what: str = "rows") -> None:
 def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
     """What `add_selection` chose, over `comm`, `pid`, `tid` and `cpu`; None for everything.
 
-    Raises `UsageError` if the trace has nothing of the kind: an empty table
-    would look like good news.
+    Raises `UsageError` if nothing in the trace matches: an empty table would look like good news.
     """
     import polars as pl
 
@@ -220,7 +219,9 @@ def where_threads(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def where_no_cpu(args: argparse.Namespace, trace: Trace, answer: str, why: str) -> pl.Expr | None:
-    """The selected threads, for what no CPU has; raises `UsageError` for `--cpu`, and says why."""
+    """The selected threads, for figures that no CPU has; raises `UsageError` for `--cpu`, and says
+    why.
+    """
     refuse_cpu(args, answer, why)
     return where_threads(args, trace)
 
@@ -252,7 +253,7 @@ def where_of_each(
     traces: Sequence[Trace],
     chosen: Callable[[argparse.Namespace, Trace], _Found],
 ) -> list[_Found | None]:
-    """What `chosen` finds in each trace; None where one of several has nothing of the selection."""
+    """What `chosen` finds in each trace; None where one of several has no match."""
     found: list[_Found | None] = []
     refused: UsageError | None = None
     matched = False
@@ -368,7 +369,7 @@ def add_model(
     sorts: Sequence[str],
     tunable: str,
 ) -> None:
-    """Which scheduler's rule, its tunables, and how to show what it says of the threads."""
+    """The scheduler whose rule is applied, its tunables, and how to show the result."""
     parser.add_argument(
         "--model",
         default=default,
@@ -442,7 +443,7 @@ _OTHERS = {
 
 
 def others_taken(args: argparse.Namespace, taken: str) -> list[str]:
-    """A line on what a replay makes of the threads that were not selected."""
+    """A line on how a replay treats the threads that were not selected."""
     if not selects_threads(args):
         return []
     why = "as asked" if args.others else "closest to the recording"
@@ -460,7 +461,7 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 
 def add_decoder_options(parser: argparse.ArgumentParser) -> None:
-    """`-O KEY=VALUE`, for formats that leave a choice."""
+    """`-O KEY=VALUE`, for formats with more than one way to read them."""
     parser.add_argument(
         "-O",
         "--option",
@@ -516,7 +517,9 @@ def decoder_options(args: argparse.Namespace) -> dict[str, str]:
 
 
 def add_one_thread(parser: argparse.ArgumentParser, *, at: str, worst: str) -> None:
-    """Which thread the question is about: `at` which place in the answer, or by a `worst` wait."""
+    """Which thread the question is about: the one at place `at` of the answer, or that of a `worst`
+    wait.
+    """
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tid", type=int, help=f"the thread at {at}")
     which.add_argument("--utid", type=int, help="the same, by its number in the trace (utid)")
@@ -538,7 +541,7 @@ def one_thread(args: argparse.Namespace, trace: Trace) -> int:
 
 
 def _without_tid(args: argparse.Namespace) -> argparse.Namespace:
-    """What `add_one_thread` has beside its one --tid, as `add_selection` would have it."""
+    """The arguments without `--tid`, which here names the one thread and selects nothing."""
     return argparse.Namespace(**{**vars(args), "tid": None})
 
 

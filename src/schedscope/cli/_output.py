@@ -56,7 +56,7 @@ def _emit_facts(facts: Facts, form: str) -> None:
 
 
 def say(*lines: str, keep: str = "") -> None:
-    """Write lines for people to stdout, nothing in them but what can be seen, and `keep`."""
+    """Write lines for people to stdout, with all that is not visible escaped, except `keep`."""
     _write("".join(f"{_visible(line, keep)}\n" for line in lines))
 
 
@@ -92,7 +92,7 @@ def complain(text: str) -> None:
         print(f"schedscope: {_encodable(units.printable(text), sys.stderr)}", file=sys.stderr)
 
 
-# Nearly everything is plain; the rest is looked at one by one. A line break is between values.
+# Nearly everything is plain; the rest is checked value by value. Values are joined by line breaks.
 _UNSEEN = re.compile(r"[^ -~\n]")
 
 
@@ -128,13 +128,13 @@ def redraws() -> bool:
 
 
 def clear() -> None:
-    """Begin again at the top of an empty screen, where that can be."""
+    """Clear the screen and start at its top, if it is one."""
     if redraws():
         _write("\x1b[H\x1b[J")
 
 
 def flush() -> None:
-    """What was said is seen now."""
+    """Flush, so that the text appears now."""
     sys.stdout.flush()
 
 
@@ -158,7 +158,7 @@ def _write(text: str) -> None:
 
 
 def write_whole(target: Path, text: str, sources: Iterable[Path]) -> None:
-    """All of it or nothing: a page cut off by a full disk would look complete."""
+    """Write all of it or nothing: a page cut off by a full disk would look complete."""
     try:
         with whole(target, sources) as made:
             made.write_text(text, encoding="utf-8")

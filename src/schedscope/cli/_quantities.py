@@ -25,7 +25,7 @@ def duration(text: str) -> str:
     """
     try:
         nanoseconds(text)
-    except UsageError as error:  # each command says in its own way that it was asked wrongly
+    except UsageError as error:  # argparse adds the name of the option
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
 

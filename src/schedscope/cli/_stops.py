@@ -7,7 +7,7 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-# How soon a signal is told again whose exception was lost, in seconds.
+# Delay before a signal whose exception was lost is raised again, in seconds.
 _AGAIN = 0.02
 
 
@@ -22,10 +22,10 @@ class _Asked(SystemExit):
 def heed_stops() -> None:
     """Make signals that ask a process to end raise an exception, until one has been noticed.
 
-    As an exception, so that every `finally` on the way out runs: partial output is removed,
-    recorders are stopped. Python delivers signals between any two instructions, also within
-    callbacks of its garbage collection, whose exceptions nobody catches: it would print a
-    traceback, and the command would go on. There the signal is raised once more.
+    As an exception, so that every `finally` runs: partial output is removed, recorders are stopped.
+    Python delivers signals between any two instructions, also within callbacks of its garbage
+    collection, where exceptions are not propagated: Python would print a traceback, and the command
+    would go on. There the signal is raised once more.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         try:

@@ -177,7 +177,7 @@ def _mask() -> pl.Expr:
 
 
 def _labelled(frame: pl.DataFrame) -> pl.DataFrame:
-    """Ranges of time as words; the head says what is excluded."""
+    """Ranges of time as words; the heading line says what is excluded."""
     import polars as pl
 
     ranges = frame.filter(pl.col("since_from").is_not_null())

@@ -167,7 +167,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.ring or args.snapshot or args.systemd_unit or args.trigger or args.keep or args.then:
         return _record(_flight(args, program))[0]
     _options.check_top(args)
-    # As the program names it.
+    # The name that the program gives it.
     output = (args.output or time.strftime("sched-%Y%m%d-%H%M%S")).rstrip("/")
     output = output if output.endswith(".capture") else f"{output}.capture"
     there = Path(output).exists()
@@ -184,8 +184,8 @@ def _run(args: argparse.Namespace) -> int:
         code, hung_up = _record(words)
     except OSError as error:
         raise StorageError(f"cannot run {program}: {error.strerror}") from error
-    # What was there before is not what was recorded: the program refused to write over it.
-    # Nobody is left to read a summary where the terminal is gone.
+    # A folder that existed before is not the recording: the program refused to write over it.
+    # Without a terminal a summary has no reader.
     if there or args.no_summary or hung_up or not Path(output).is_dir():
         return code
     if args.command and args.format == "table":
@@ -202,7 +202,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _flight(args: argparse.Namespace, program: Path) -> list[str]:
-    """The program's words for a flight recorder, which writes its snapshots by itself."""
+    """The program's arguments for a flight recorder, which writes its snapshots by itself."""
     words = ["sh", str(program)]
     options = {"--ring": args.ring, "-o": args.output, "-t": args.recorder, "-d": args.duration}
     options |= {"-b": args.buffer, "--with": args.extras, "--of": args.of}
@@ -220,7 +220,7 @@ def _flight(args: argparse.Namespace, program: Path) -> list[str]:
 
 
 def _self_test(args: argparse.Namespace, program: Path) -> list[str]:
-    """The program's words for `--self-test` and `--judge`."""
+    """The program's arguments for `--self-test` and `--judge`."""
     words = ["sh", str(program)]
     words += ["--self-test"] * args.self_test
     options = {"--judge": args.judge, "-o": args.output, "-t": args.recorder}
@@ -237,7 +237,7 @@ def _record(words: list[str]) -> tuple[int, bool]:
     Its exit code, and whether the terminal was lost meanwhile.
     """
     ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-    # The program sees the end of this pipe when we are gone, kill -9 included.
+    # The program sees the end of this pipe when this process ends, kill -9 included.
     reading, writing = os.pipe()
 
     def prepare() -> None:
@@ -255,9 +255,9 @@ def _record(words: list[str]) -> tuple[int, bool]:
         while child.poll() is None:
             came = signal.sigwaitinfo({*ends, signal.SIGCHLD})
             hung_up = hung_up or came.si_signo == signal.SIGHUP
-            # Ctrl-C and Ctrl-\\ at the terminal come from the kernel (pid 0) and reach the
-            # child without us. A hang-up comes from the kernel, too, but to the leader of the
-            # session alone, which we may be.
+            # Ctrl-C and Ctrl-\\ at the terminal come from the kernel (pid 0) and reach the child
+            # directly. A hang-up comes from the kernel, too, but to the leader of the session
+            # alone, which we may be.
             typed = came.si_signo in (signal.SIGINT, signal.SIGQUIT) and not came.si_pid
             if came.si_signo in ends and not typed:
                 child.send_signal(came.si_signo)
@@ -268,7 +268,7 @@ def _record(words: list[str]) -> tuple[int, bool]:
 
 
 def _summarise(output: str, args: argparse.Namespace, *more: str) -> int:
-    """As the user who called: what is converted lies where that user can write."""
+    """As the invoking user: converted traces go where that user can write."""
     words = [output, "--top", str(args.top), "--format", args.format, *more]
     if (user := invoking_user()) is None:
         return _summarise_here(output, words)
@@ -298,6 +298,6 @@ def _summarise_here(output: str, words: list[str]) -> int:
         _output.complain(f"{output} is complete; to analyse it here, install {error.name}")
         return 0
     except SchedscopeError as error:
-        if "--workload" not in words:  # else the table of the whole host says what is wrong
+        if "--workload" not in words:  # else the table of the whole host shows the problem
             _output.complain(f"{output} is written, but: {error}")
         return 1

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> Answer:
         )
     labels = setting_labels(args.name, args.settings)
     traces = [_options.open_path(args, path) for path in args.inputs]
-    # A thread that only some traces have is no mistake; processes have other numbers in each.
+    # Threads may exist in only some of the traces; process ids differ between them.
     wheres = _options.where_of_each(args, traces, _options.where)
     nothing = pl.lit(False) if _options.selects_threads(args) or args.cpu else None
     where_of = {
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> Answer:
         "confidence": args.confidence,
         "time_unit": "ns",
     }
-    # Not earlier: it loads Polars, which `--help` does without.
+    # Imported here: it loads Polars, which `--help` does not need.
     from schedscope.present.compare_table import difference_columns, worded_differences
 
     worded = worded_differences(shown, several=args.settings > 2)

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> Answer:
         path = critical_path(trace, since, end, utid=utid)
     else:
         utid = _options.one_thread(args, trace)
-        # A cut trace ends where it was cut; a whole one may outlive the thread.
+        # A cut trace ends at the cut; in a whole one the thread may end earlier.
         until = trace.seconds(trace.window[1]) if args.until is not None else None
         path = critical_path(trace, until=until, utid=utid)
     sums = path.group_by("kind").agg(n=pl.len(), dur=pl.col("dur").sum()).sort("kind")
@@ -94,9 +94,9 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _worst(args: argparse.Namespace, trace: Trace) -> tuple[int, float, float]:
-    """Thread, start and end of the n-th longest wait; the path to it began a wait's length ahead.
+    """Thread, start and end for the n-th longest wait; the path starts one wait's length before it.
 
-    A wait by itself has no more than one step before it: the wakeup.
+    The wait alone would have only one step before it: the wakeup.
     """
     row = _options.worst_wait(args, trace)
     start = max(trace.window[0], 2 * row["ts_ready"] - row["ts_run"])

@@ -212,7 +212,7 @@ def _answer(args: argparse.Namespace, found: object, out: object, divided: objec
         shown = read.sort("p99", "path", descending=[True, False], nulls_last=True).head(
             args.top or ROWS
         )
-    # Those that failed are named beside a table, and rows for programs.
+    # Failed traces are listed below a table, and are rows in other formats.
     in_all = table.height - (len(found.failed) if args.format == "table" else 0)
     names = ["trace", "host?", "release?", "dur", "n", "n_censored?", "p50", "p99", "max",
              "waiting_frac", "unknown_frac", "level"]  # fmt: skip

@@ -225,7 +225,7 @@ def _groups(groups: list[dict[str, Any]]) -> str:
 
 
 def _cpu_time(rows: list[dict[str, Any]]) -> str:
-    """What the CPUs did, as the kernel counted it; what there was nothing of is left out."""
+    """What the CPUs did, as the kernel counted it; kinds of time that are 0 are left out."""
     names = ("user", "system", "irq", "softirq", "steal", "idle")
     sums = {name: sum(int(row.get(name) or 0) for row in rows) for name in names}
     return ", ".join(f"{name} {units.duration(ns)}" for name, ns in sums.items() if ns)

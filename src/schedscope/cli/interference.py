@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _worded(frame: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Who waited and who ran, as one text each; the former only where it changes."""
+    """The victim and the thread that ran, as one text each; the former only where it changes."""
     import polars as pl
 
     words = {

@@ -12,7 +12,7 @@ from typing import TextIO
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.present.answer import Answer, Facts
 
-# Of a line; a file that never ends one is no table.
+# Length of a line; a file with a longer one is not a table.
 _LONGEST = 1 << 20
 # What C's strtod reads, as far as it is a finite number.
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -116,7 +116,7 @@ def _width() -> int:
 
 def _read(name: str, column: int, delimiters: str) -> list[float]:
     try:
-        # A stray byte is then no number, with its line, and not an error of decoding.
+        # A stray byte is then reported as an invalid number with its line, not as a decoding error.
         with open(
             sys.stdin.fileno() if name == "-" else name,
             encoding="utf-8",

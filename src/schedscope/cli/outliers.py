@@ -35,7 +35,7 @@ def ask(args: argparse.Namespace, trace: Trace, *, where: pl.Expr | None) -> pl.
 
 
 def rows(args: argparse.Namespace, frame: pl.DataFrame) -> pl.DataFrame:
-    """Those that stand out, if not all."""
+    """The parts that stand out, or all with `--all`."""
     return frame if args.all else frame.filter("outlier")
 
 
@@ -68,7 +68,7 @@ def words(
             f"go on with: schedscope findings {shlex.quote(args.input)}"
             f" {_together(trace, found)}{whose}"
         )
-    # Without rows, the note says it all.
+    # Without rows, only the note is shown.
     columns = None if shown.height else ""
     return Words(about={"parts": frame.height}, notes=notes, columns=columns)
 

@@ -164,18 +164,18 @@ def load(args: argparse.Namespace) -> Workload | Replay:
     if args.to_end and args.stop_at:
         raise UsageError(f"--to-end with --stop-at {args.stop_at}", "one of them")
     trace = _options.open_input(args)
-    # What is kept for other simulators, or runs to its end, has no burst made longer.
+    # A workload that is saved, or runs to its end, has no burst made longer.
     whole = args.to_end or args.save_workload or args.save_rtapp
     cut = "park" if whole else "extend"
     where = _options.where_threads(args, trace)
     others = args.others
     if where is not None and others is None and (args.save_workload or args.save_rtapp):
-        others = APART  # what is kept has only the threads that were asked for
+        others = APART  # a saved workload has only the selected threads
     return nearest_way(trace, where, others, external=args.external, cut=cut)
 
 
 def _refuse_options_of_traces(args: argparse.Namespace, what: str) -> None:
-    """What selects or decodes a trace says nothing about other inputs."""
+    """Options that select from or decode a trace do not apply to other inputs."""
     given = {
         "--since": args.since,
         "--until": args.until,
@@ -287,7 +287,8 @@ def _replayed(source: Workload | Replay, ncpu: int) -> pl.Series | None:
 
     if not isinstance(source, Replay) or not source.workload.info["threads_left_out"]:
         return None
-    # Threads of a workload are numbered after the idle ones; those that stand in are nobody's.
+    # Threads of a workload are numbered after the idle ones; background load belongs to no recorded
+    # thread.
     return source.utids.is_not_null().arg_true() + ncpu
 
 
@@ -321,7 +322,7 @@ def _one(args: argparse.Namespace, source: Workload | Replay, policy: str | Poli
     foot = [
         f"warning: {text}"
         for text in trace.info.get("warnings") or []
-        # A replay lasts as long as its recording, and then some threads wait for others.
+        # A replay ends with its recording, when some threads may wait for others.
         if not recorded or args.stop_at or args.to_end
     ]
     if args.output:
@@ -356,7 +357,7 @@ def _several(
                 **_arguments(args, source),
             )
         rows += rows_of(name, trace, by_class=True, utids=_replayed(source, trace.ncpu))
-        if args.figure:  # Else each trace, which may be large, is let go.
+        if args.figure:  # Otherwise each trace, which may be large, is released.
             kept[name] = trace
     if args.figure:
         _figure(args.figure, kept)
@@ -411,7 +412,7 @@ def _answer(
 
 
 def _extraction(report: dict[str, Any]) -> list[str]:
-    """What the extraction kept, cut and guessed; the JSON form has all of it."""
+    """What the extraction kept, cut and guessed; the JSON output has all of it."""
 
     def n(key: str, what: str, which: str = "", plural: str = "") -> str | None:
         found = report[key]
@@ -522,7 +523,7 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
         length = -1
         if isinstance(source, Replay):
             workload = exported(source)
-            # What waits for a thread that is not there would wait for ever.
+            # A step that waits for a missing thread would wait forever.
             length = -(-source.trace.duration // 1_000_000_000)
         document, lost = to_rtapp(workload, duration=length)
         _output.write_whole(target, json.dumps(document, indent=1) + "\n", workload.sources)

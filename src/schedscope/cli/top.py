@@ -150,7 +150,8 @@ def run(args: argparse.Namespace) -> Answer | int:
             with silence.lock:
                 _show(answer, args.format)
                 silence.broken()
-            # The next one would end later; and what a signal raised may have been caught elsewhere.
+            # Stop here: the next interval would end later, and a signal's exception may have been
+            # caught elsewhere.
             if stopped or time.monotonic() + args.every / 2 > end:
                 break
     # Ctrl-C is how it is meant to end.
@@ -158,7 +159,7 @@ def run(args: argparse.Namespace) -> Answer | int:
 
 
 def _serve(args: argparse.Namespace) -> int:
-    """Metrics of one interval after the other, to whoever asks for them."""
+    """Serves metrics, updated after each interval, to any client."""
     from prometheus_client import CollectorRegistry, start_http_server
 
     from schedscope.live import recorder
@@ -205,7 +206,7 @@ def _check(args: argparse.Namespace) -> None:
 
 
 class _Stopped(Exception):
-    """A signal asked for the end."""
+    """Whether a signal asked to stop."""
 
 
 @contextmanager
@@ -236,7 +237,7 @@ def _answer(interval: Interval, waiting: Waiting, args: argparse.Namespace) -> A
     from schedscope.present.columns import choose
 
     by = args.by
-    # Also where nothing is shown: it learns who still waits.
+    # Fed also when nothing is shown: it keeps track of unfinished waits.
     frame = waiting.table(interval, by, _selected(interval, args))
     trace, length = interval.trace, max(1, interval.end - interval.begin)
     busy, unknown = busy_and_unknown(interval)
@@ -280,7 +281,7 @@ def _end(interval: Interval) -> str:
 
 
 def _silent(form: str, seconds: float, answered: bool) -> None:
-    """A line for who waits for a table that does not come."""
+    """A message for the user while no table comes."""
     text = f"{time.strftime('%H:%M:%S')} · the first table is being made, for {seconds:.0f} s now"
     if answered:
         text = f"{time.strftime('%H:%M:%S')} · no table for {seconds:.0f} s: this host is very busy"
@@ -292,7 +293,7 @@ def _silent(form: str, seconds: float, answered: bool) -> None:
 
 
 def _selected(interval: Interval, args: argparse.Namespace) -> pl.Expr | None:
-    """The threads asked for; of which there may be none at the moment."""
+    """The selected threads; there may be none at the moment."""
     import polars as pl
 
     try:
@@ -314,7 +315,7 @@ def _fitting(head: Iterable[str]) -> int:
 
 
 def _show(answer: Answer, form: str) -> None:
-    """In place of the table before; below it where that cannot be, as in a file."""
+    """Replaces the previous table; in a file it follows below."""
     if form == "json":
         _output.say_json_line(answer.document())
         _output.flush()

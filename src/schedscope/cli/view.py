@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from schedscope.timelines.server import application, check_installed, listen, serve
 
     check_installed()
-    # What is wrong with the request is said before a long conversion.
+    # Report errors in the request before a long conversion.
     door = listen(args.port)
     with door:
         since, until = args.since, args.until

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def words(
     args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
 ) -> Words:
-    """What the parts do not say by themselves; a part that nothing was ever in says nothing."""
+    """Notes that explain the parts; none for a part that is always empty."""
     from schedscope.analysis.wait_breakdown import PARTS
 
     notes = []
@@ -45,7 +45,7 @@ def words(
 
 
 def _gone(trace: Trace, where: pl.Expr | None) -> list[str]:
-    """Control groups of these threads whose quotas nobody could read any more."""
+    """Control groups of these threads whose quotas could no longer be read."""
     from schedscope.analysis.asking.memo import once
     from schedscope.analysis.causes.throttling import throttling
     from schedscope.analysis.findings.finding import listed
@@ -77,7 +77,7 @@ def _limited(trace: Trace, where: pl.Expr | None) -> list[str]:
     if first.is_empty() or not linux_priorities(trace):
         return []
     these = pl.col("utid").is_in(first.implode())
-    # Nearly always they waited for less in all, and no sweep is needed.
+    # Nearly always their whole waiting is shorter than that, and no sweep is needed.
     waited = trace.states.filter(pl.col("state") == "runnable", these).select(pl.col("dur").sum())
     if waited.collect(engine="streaming").item() < _WORTH * trace.duration:
         return []

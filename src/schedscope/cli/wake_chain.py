@@ -15,7 +15,7 @@ from schedscope.present.who import who
 if TYPE_CHECKING:
     import polars as pl
 
-# What follows from a short wait is shown for so long.
+# The shortest time shown after a wait.
 _LEAST = 50_000_000
 
 

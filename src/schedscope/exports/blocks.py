@@ -40,7 +40,7 @@ class Block:
 
 def blocks(trace: Trace) -> Iterator[Block]:
     """All instants, in blocks, at least one; an instant with many rows is not divided."""
-    # Between two borders are four of these marks, whatever the table: at most five stretches.
+    # Blocks end at every fourth of these marks, whatever the table: at most five stretches.
     every = pl.col("ts").gather_every(max(1, ROWS // 4))
     tables = (trace.switches, trace.wakeups, trace.migrations)
     marks = [table.select(every).collect(engine="streaming")["ts"] for table in tables]

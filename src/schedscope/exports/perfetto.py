@@ -74,12 +74,12 @@ def perfetto_blocks(
 
 def _about(trace: Trace, threads: pl.DataFrame, names: _Names) -> Frames:
     """What does not depend on time."""
-    # Those born in sight are told by their forks.
+    # Threads created in the window are introduced by their forks.
     listed = threads.filter(
         (pl.col("utid") >= trace.ncpu) & pl.col("start_ts").is_null()
     ).with_columns(comm=names.index(pl.col("comm")))
     # A process has its main thread's name: on Linux the one of the same number; FreeBSD numbers
-    # threads and processes apart, and the first thread told of is taken.
+    # threads and processes apart, and the first thread listed is taken.
     main = (
         pl.col("pid") > 0 if trace.info.get("os") == "FreeBSD" else pl.col("tid") == pl.col("pid")
     )
@@ -110,14 +110,16 @@ class _Names:
         return column.map_elements(self.add, return_dtype=pl.UInt32)
 
     def new(self) -> list[str]:
-        """Those that were added since this was last asked."""
+        """The texts added since the last call."""
         texts = list(islice(self._index, self._given, None))
         self._given += len(texts)
         return texts
 
 
 def _threads(trace: Trace) -> pl.DataFrame:
-    """utid -> the ids to write: idle is 0, what has no usable tid gets one above all others."""
+    """utid -> the ids to write: idle is 0, threads without a usable tid get one above all
+    others.
+    """
     threads = trace.threads.collect()
     made = 2**22 + pl.col("utid").cast(pl.Int64)
     tid = pl.col("tid").cast(pl.Int64)
@@ -362,7 +364,7 @@ def _cpu_tracks(trace: Trace, names: _Names) -> pl.DataFrame:
 
 
 def _cpus(trace: Trace, names: _Names) -> pl.DataFrame:
-    """Where each CPU is, in words: Perfetto knows of no cores and caches."""
+    """Where each CPU is, in words: Perfetto has no concept of cores and caches."""
     places = {"core": "core", "llc": "LLC", "package": "package", "numa_node": "NUMA node"}
     known = trace.cpus.select("cpu", "capacity", *places).collect()
     rows = {row["cpu"]: row for row in known.to_dicts()}
@@ -422,7 +424,7 @@ class _Depth:
             .sort("cpu", "ts")
             .join(self._now, on="cpu", how="left", maintain_order="left")
             .with_columns(value=pl.col("before") + pl.col("step").cum_sum().over("cpu"))
-            # What the number is after all steps of one instant, if that is another one.
+            # The number after all steps of one instant, if it has changed.
             .filter(_differs("cpu", -1) | _differs("ts", -1))
             .filter(
                 pl.col("value")
@@ -451,11 +453,11 @@ class _WaitSlices:
         self._trace = trace
         self._names = names
         self._of = pl.lit(True) if chosen is None else pl.col("utid").is_in(chosen.implode())
-        # Those that have no track yet.
+        # The threads that have no track yet.
         self._left = threads.select("utid", "tid", "pid")
 
     def of(self, block: Block) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """The tracks that begin in the block, and the begins and ends of waits in it."""
+        """The tracks that begin in the block, and the starts and ends of waits in it."""
         names = self._names
         waits = (
             block.around(self._trace, "waits")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("perfetto", "trace.dat", "chrome", "parquet", "csv")
 
-# What the rows of tables that are not every format's are called, and the formats that have them.
+# Names for the rows of tables that not every format can hold, and the formats that do.
 _ELSEWHERE = {
     "migrations": ("move of a thread", "moves of threads", {"perfetto", "trace.dat"}),
     "yields": ("yield", "yields", {"trace.dat"}),
@@ -141,7 +141,7 @@ def _chosen(trace: Trace, where: pl.Expr, to: str, waits: bool) -> pl.Series:
 
 
 def _selected(trace: Trace, to: str, chosen: pl.Series) -> str:
-    """What a file of some threads has of them, and what of all."""
+    """Which parts of a file with selected threads are about them, and which about all threads."""
     mine = several(len(chosen), "selected thread")
     if to in ("parquet", "csv"):
         whole = ", ".join(name for name, table in TABLES.items() if _is_whole(name, table))
@@ -221,7 +221,7 @@ def _trace_dat(trace: Trace, path: Path, notes: list[str] | None) -> None:
 
 
 def _fact_blocks(trace: Trace) -> Iterator[dict[str, pl.DataFrame]]:
-    """What happened, block after block; with the first one who the threads are."""
+    """The events, block after block; the first one also has the threads."""
     times = dict.fromkeys(("switches", "wakeups", "migrations", "yields"), "ts")
     times["losses"] = "ts_begin"
     more = {name: getattr(trace, name).collect() for name in ("threads", "renames", "priorities")}

@@ -1,1 +1,3 @@
-"""Many traces: one summary each, made by several processes or hosts, and what they say together."""
+"""Many traces: one summary each, made by several processes or hosts, and what they show
+together.
+"""

@@ -1,4 +1,4 @@
-"""Who does the work: processes of this host, or the workers of a Dask cluster.
+"""Where the work is done: processes of this host, or the workers of a Dask cluster.
 
 Local processes talk over TLS with keys made for this run: a scheduler that answers every user of
 the host would let them run programs as this one. They end with the process that started them,
@@ -32,14 +32,14 @@ ATTEMPTS = 4
 
 _CONFIG = {
     "distributed.scheduler.allowed-failures": ATTEMPTS - 1,
-    # A worker has one trace at a time: when it ends, no other is suspected.
+    # A worker has one trace at a time: if it dies, that trace is the suspect.
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     # One process has one CPU: Polars would start a thread for each.
     "distributed.nanny.pre-spawn-environ.POLARS_MAX_THREADS": 1,
     "distributed.logging.distributed": "critical",
-    # What Dask looks at all the time costs more than a short trace: nobody asks for it here.
+    # Dask's constant monitoring costs more than summarising a short trace, and is not needed here.
     "distributed.worker.profile.enabled": False,
     "distributed.worker.memory.monitor-interval": "500ms",
     "distributed.admin.tick.interval": "1s",
@@ -59,7 +59,7 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """Traces that they summarise at a time."""
+        """The number of traces that they summarise at a time."""
         return sum(self._client.nthreads().values())
 
     def pids(self) -> list[int]:
@@ -215,7 +215,7 @@ def _local(jobs: int, scratch: Path) -> Iterator[Client]:
 
 
 def _end(cluster: LocalCluster | None) -> None:
-    """No worker is left, whatever it was doing: what it did for us has been kept, or is undone."""
+    """End all workers, whatever they are doing: finished results are kept, others discarded."""
     if cluster is None:
         return
     for nanny in list(cluster.workers.values()):
@@ -237,7 +237,7 @@ def _ctrl_c_is_ours() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # It starts with the first process, and unblocks the signal when it does.
+    # Starts multiprocessing's helper process now: its start unblocks the signal.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

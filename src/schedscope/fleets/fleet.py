@@ -79,9 +79,9 @@ def fleet(
 
     The columns:
 
-    * `trace`: the end of its path that tells it from the others; `path`; `host`: null where it has
-      none, or a name of every host, such as "(none)" or "localhost"; `os`, `release`, `machine`,
-      `cpus`, `scheduler`, `preempt`, `hz`;
+    * `trace`: the end of its path that distinguishes it from the others; `path`; `host`: null where
+      it has none, or a name of every host, such as "(none)" or "localhost"; `os`, `release`,
+      `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
     * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
     * `dur`, `events`; `n`, `n_censored`, `n_excluded`, `total`, `mean`, `p50` ..., `max` of the
       waits for a CPU, exact, as in `latency`; `waiting_frac`: `total` over the CPUs' time;
@@ -195,7 +195,7 @@ def _waits(summary: Mapping[str, Any]) -> int:
 
 
 def _lists(select: Mapping[str, Any]) -> dict[str, Any]:
-    """What was selected, in the one form that is the same however it was given."""
+    """The selection in a canonical form, the same however it was given."""
     for name in select:
         if name not in SELECTIONS:
             raise UsageError(

@@ -61,7 +61,7 @@ def gathered(
     rows = [_row(trace, summaries.get(trace), errors.get(trace), labels) for trace in traces]
     for row, name in zip(rows, told_apart(traces), strict=True):
         row["trace"] = name
-    # What only some have follows the facts, by name.
+    # Columns that only some traces have follow the facts, by name.
     more = sorted({name for row in rows for name in row if name.startswith(("label_", "setting_"))})
     schema = {**FACTS, **dict.fromkeys(more, pl.String), **NUMBERS, **TRUST}
     return pl.DataFrame(
@@ -84,7 +84,7 @@ def _row(
 
 
 def _named(host: str | None) -> str | None:
-    """The name of a host, unless it is what every host has that nobody gave one."""
+    """The name of a host, unless it is a default such as "localhost"."""
     return None if host in _NAMELESS else host
 
 

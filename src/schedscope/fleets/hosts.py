@@ -49,7 +49,7 @@ def outliers(
 
     * `value`: the geometric mean of the measure over the host's traces; `ratio`: that over the
       median host's, with its 95 % interval from `lower` to `upper` (null where too few hosts have
-      several traces to tell how they vary);
+      several traces to estimate how they vary);
     * `score`: the distance in robust standard deviations, on a logarithmic scale;
     * `verdict`: `more` or `less` where the score is beyond 3.5, the ratio above 1.25 or below 0.80,
       and the whole interval beyond both; `perhaps more` or `perhaps less` where the interval is

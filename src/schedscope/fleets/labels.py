@@ -12,7 +12,7 @@ _NAMES = ("trace", "path")
 
 
 class Labels:
-    """What is known of traces besides what they say themselves."""
+    """Labels of traces from outside the recordings."""
 
     def __init__(
         self, every: Mapping[str, str] | None = None, table: str | Path | None = None
@@ -33,7 +33,7 @@ class Labels:
         return {**own, **self._rows.get(self._named(trace), {}), **self._every}
 
     def about_none(self, traces: Iterable[str]) -> list[str]:
-        """What the table names, and none of these traces is called.
+        """Names in the table that match none of these traces.
 
         >>> Labels({"rack": "b7"}).about_none(["a.dat"])
         []

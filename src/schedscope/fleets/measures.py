@@ -1,4 +1,4 @@
-"""What hosts and groups of hosts are compared by, and which traces can be."""
+"""The measures by which hosts and groups are compared, and which traces are comparable."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Host:
 
     @property
     def mean(self) -> Floats:
-        """Of its traces, so the logarithm of their geometric mean."""
+        """Means over its traces of logarithms, so the logarithm of their geometric mean."""
         found: Floats = self.values.mean(axis=0)
         return found
 

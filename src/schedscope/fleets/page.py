@@ -70,7 +70,7 @@ def page(
 
 
 def said(table: pl.DataFrame, selected: str = "") -> list[str]:
-    """What the fleet is, in parts of a line."""
+    """A description of the fleet, as parts of a line."""
     read = table.filter(pl.col("error").is_null())
     kernels = read["release"].drop_nulls().n_unique()
     parts = [units.several(table.height, "trace")]
@@ -244,7 +244,7 @@ def _traces(
         for (host,), mine in shown.group_by("host", maintain_order=True)
     }
     rows: list[str] = []
-    before: object = rows  # no host is this
+    before: object = rows  # not a host name
     width = len(columns) + 1
     for number, row in enumerate(shown.iter_rows(named=True)):
         if row["host"] != before:
@@ -255,7 +255,7 @@ def _traces(
                 for name, share in (("p50", 0.5), ("p99", 0.99))
                 if whole.n
             )
-            # Of hosts without a name it is not known which traces are of the same one.
+            # For hosts without a name it is unknown which traces belong together.
             said = "hosts not named"
             if before is not None:
                 sums = f"{units.several(whole.n, 'wait')}{quantiles} (±{_error()})"

@@ -1,4 +1,4 @@
-"""Which traces are meant by the paths that were given, on this host or in an object store?
+"""Which traces do the given paths refer to, on this host or in an object store?
 
 A path is a trace, or a folder in which every trace is meant. A URL (`s3://bucket/traces`) is read
 by fsspec. Inside a folder a trace is a folder with a `capture.json` or `trace.json`, or a file
@@ -111,7 +111,7 @@ def _of_url(url: str) -> list[str]:
 
 
 def unreadable(url: str, error: Exception) -> StorageError:
-    """What a store answered, in a sentence."""
+    """The answer of a store, as a sentence."""
     text = " ".join(str(error).split())[:300] or type(error).__name__
     if isinstance(error, FileNotFoundError):
         text = "no such file or folder"
@@ -149,7 +149,8 @@ def traces_among(names: Iterable[str]) -> list[str]:
 
 
 def stored_identity(url: str) -> list[list[Any]] | None:
-    """Name, size and version of every file of a trace in a store; None where it does not say.
+    """Name, size and version of every file of a trace in a store; None where the store does not
+    report it.
 
     The version is the store's own: an ETag, or the time of the last change.
     """

@@ -132,7 +132,7 @@ class Folder:
             os.close(descriptor)
 
     def _remove_abandoned(self) -> None:
-        """What a killed run left: a scratch folder that nobody holds the lock of."""
+        """Left by a killed run: a scratch folder whose lock is free."""
         for place in self.path.glob(".scratch-*"):
             try:
                 descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)

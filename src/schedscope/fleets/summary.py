@@ -1,4 +1,5 @@
-"""What is kept of one trace: facts about its host, exact counts, a sketch of its waits, and trust.
+"""What is kept of one trace: facts about its host, exact counts, a sketch of its waits, and data
+quality.
 
 A summary is a JSON document of some kB. Its counts and its sketch add up to those of any group of
 traces; the trace itself is not needed again.

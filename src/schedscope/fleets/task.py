@@ -37,7 +37,7 @@ def task(
     converted beside itself instead, as other commands do. At most `limit` bytes are fetched.
     `select`: as in `summarise`.
     """
-    # The name is the trace's: what a killed worker left is removed by the next attempt.
+    # Named after the trace, so that the next attempt removes what a killed worker left.
     digest = hashlib.sha256(os.fsencode(trace)).hexdigest()[:16]
     place = Path(scratch) / digest
     try:
@@ -81,7 +81,7 @@ def _open(source: Path, place: Path, keep: bool, options: Mapping[str, str]) -> 
     """The trace, from a copy converted earlier if there is one."""
     if not keep and (copy := cache.served(source, options)):
         return Trace.read(copy)
-    # There are as many workers as there shall be busy CPUs.
+    # One thread: there are as many workers as CPUs to use.
     return open_trace(source, cache=None if keep else place / "converted", options=options, jobs=1)
 
 

@@ -1,4 +1,4 @@
-"""What `schedscope top --metrics` tells a Prometheus: waits per service, and what is not known.
+"""What `schedscope top --metrics` exports to Prometheus: waits per service, and unknown time.
 
 Everything is summed up since the start, so that the reader takes differences over whatever time it
 likes. A service that neither ran nor waited for an hour is dropped: containers come and go.

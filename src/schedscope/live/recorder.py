@@ -1,4 +1,4 @@
-"""The flight recorder, asked again and again: what happened since the last time.
+"""The flight recorder, polled repeatedly: what happened since the last time.
 
 Each answer is a trace of two snapshots on end, and the part of it that is new. Snapshots are asked
 for, joined and removed here; recording, cleaning up after itself and decoding are the work of
@@ -45,7 +45,7 @@ _MEMORY = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Interval:
-    """What happened in `[begin, end)`, ns, which is the end of the window of `trace`.
+    """What happened in `[begin, end)`, ns, the end of the window of `trace`.
 
     `gap`: ns between the interval before and this one, of which nothing is known; `None` of the
     first one. `throttled`: for how long, ns, quotas had held each control group back at its end.
@@ -65,7 +65,7 @@ class Interval:
 
 @contextmanager
 def folder() -> Iterator[Path]:
-    """A folder in memory, where there is any; it does not outlive us for long."""
+    """A folder in memory, where there is any; it does not outlive this process for long."""
     place = _MEMORY if os.access(_MEMORY, os.W_OK) else temporary()
     _clean(place)
     made = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
@@ -76,7 +76,7 @@ def folder() -> Iterator[Path]:
 
 
 def _clean(place: Path) -> None:
-    """Removes what those left behind who were killed."""
+    """Removes what killed processes left behind."""
     for left in place.glob(f"{_PREFIX}*"):
         pid = left.name.removeprefix(_PREFIX).partition("-")[0]
         ours = left.is_dir() and not left.is_symlink() and left.lstat().st_uid == os.geteuid()
@@ -88,15 +88,15 @@ def _clean(place: Path) -> None:
 def recorder(place: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
     """The flight recorder, ready, with room for `seconds`; ended in order whatever happens.
 
-    It sees the end of a pipe if we are killed, and then cleans up by itself.
+    It sees the end of a pipe if this process is killed, and then cleans up by itself.
     """
     words = ["sh", str(collectors.path()), "--lifeline", "--ring", f"{max(2, math.ceil(seconds))}s"]
     words += ["-o", str(_ring(place))]
     reading, writing = os.pipe()
 
     def prepare() -> None:
-        # Ctrl-C at the terminal is for us. On a host with too much to do the recorder must not wait
-        # like everybody else; where sessions share CPU time as one, its own comes first.
+        # Ctrl-C at the terminal is for this process. On an overloaded host the recorder must not
+        # wait like other threads; where sessions share CPU time, its own gets more weight.
         os.setsid()
         with suppress(OSError):
             os.nice(_NICE)
@@ -105,7 +105,7 @@ def recorder(place: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
         os.dup2(reading, 4)
         os.set_inheritable(4, True)
 
-    # Its snapshots are read by us alone, so they belong to root.
+    # Only this process reads its snapshots, so they belong to root.
     environment = {name: text for name, text in os.environ.items() if name not in FORGOTTEN}
     child = subprocess.Popen(
         words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -135,7 +135,7 @@ def recorder(place: Path, seconds: float) -> Iterator[subprocess.Popen[str]]:
             child.send_signal(signal.SIGINT)
         with suppress(subprocess.TimeoutExpired):
             child.wait(PATIENCE)
-        # Whoever still lives sees the end of the pipe.
+        # Any process still alive sees the end of the pipe.
         os.close(writing)
         listener.join(1)
 
@@ -177,7 +177,7 @@ def intervals(
         cache = place / f"{number}.cache"
         cache.mkdir()
         try:
-            # To examine clocks takes longer than all the rest, and a second has little to show.
+            # Examining clocks takes longer than all the rest, and a second of events shows little.
             # On the recorded host, a second thread would make others wait.
             trace = ss.open(whole, cache=cache, options={"clocks": "yes"}, jobs=1)
             begin = end if follows else trace.window[0]
@@ -243,7 +243,7 @@ def _joined(first: Path, second: Path, target: Path) -> Path:
     about = json.loads((target / "capture.json").read_text(encoding="utf-8"))
     earlier = json.loads((first / "capture.json").read_text(encoding="utf-8"))
     about["window"]["begin"] = earlier["window"]["begin"]
-    # Where its ring had come round before, the first part begins late.
+    # Where its ring had already wrapped, the first part begins late.
     about["ring"]["cpus"] = earlier["ring"]["cpus"]
     about["lost"] = [*earlier["lost"], *about["lost"]]
     (target / "capture.json").write_text(json.dumps(about), encoding="utf-8")

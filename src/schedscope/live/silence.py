@@ -9,21 +9,23 @@ from contextlib import contextmanager
 
 
 class Silence:
-    """Knows when something was last said; `broken` is told of it by whoever says something."""
+    """Tracks the time of the last output; every output calls `broken`."""
 
     def __init__(self) -> None:
-        """Now is when something was last said."""
+        """Counts from now."""
         self.lock = threading.Lock()
         self._last = self._told = time.monotonic()
         self.answered = False
 
     def broken(self) -> None:
-        """Something was said."""
+        """Something was printed."""
         self.answered = True
         self._last = self._told = time.monotonic()
 
     def after(self, seconds: float) -> float | None:
-        """How long nothing was said, if that is `seconds` or more, and so since the last answer."""
+        """How long nothing was printed, if that is at least `seconds`, also since the last non-null
+        result.
+        """
         now = time.monotonic()
         if now - self._told < seconds:
             return None

@@ -1,4 +1,4 @@
-"""Who waits most for a CPU: a row per thread, process, group or service, interval by interval."""
+"""What waits most for a CPU: a row per thread, process, group or service, interval by interval."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ _WAITS = {"utid": pl.UInt32, "tid": pl.UInt32, "ts_ready": pl.Int64, "ts_end": p
 
 
 class Waiting:
-    """Tables of intervals that follow each other; it knows who still waited at the last end.
+    """Tables of intervals that follow each other; it knows which threads still waited at the last
+    end.
 
     A thread that waits for longer than an interval has no event in it. It is counted as waiting as
     long as nothing is lost: what ends a wait is always an event.
     """
 
     def __init__(self) -> None:
-        """Nobody is known to wait."""
+        """No thread is known to wait."""
         self._still = pl.DataFrame(schema={"tid": pl.UInt32, "ts_ready": pl.Int64})
         self.waits = pl.DataFrame(schema={**_WAITS, "carried": pl.Boolean})
         """Those of the last table, each at its full length."""
@@ -44,7 +45,7 @@ class Waiting:
     def table(
         self, interval: Interval, by: By = "thread", where: pl.Expr | None = None
     ) -> pl.DataFrame:
-        """A row per group of threads that waited or ran, who waited most first.
+        """A row per group of threads that waited or ran, the longest waiting first.
 
         `where` selects threads by the columns of `threads`.
 
@@ -56,7 +57,7 @@ class Waiting:
         """
         begin, end = interval.begin, interval.end
         trace = interval.trace
-        # One query of all that follows: tables are small, and each query costs 2 ms by itself.
+        # Everything below is one query: tables are small, and each query costs 2 ms by itself.
         self.waits = self._waits(interval)
         waits = self.waits.lazy()
         spent = (
@@ -157,9 +158,9 @@ class Waiting:
         return both
 
     def _carried(self, interval: Interval, ids: pl.LazyFrame) -> pl.LazyFrame:
-        """Those that waited at the end of the interval before, and of which it is known since when.
+        """Waits that were open at the end of the previous interval and have a known start.
 
-        Only of threads of which the trace has nothing before the interval: the others it shows.
+        Only for threads without an event before the interval: the trace itself has the others.
         """
         trace, begin, end = interval.trace, interval.begin, interval.end
         nothing = pl.LazyFrame(schema=_WAITS)
@@ -178,13 +179,13 @@ class Waiting:
             self._still.lazy()
             .join(first, on="tid", how="left")
             .join(
-                # A tid that was reused belongs to the one that was first.
+                # A reused tid belongs to its first thread.
                 ids.sort("utid").unique("tid", keep="first").rename({"utid": "utid_listed"}),
                 on="tid",
                 how="left",
             )
         )
-        # If events are missing, one that is silent may have run.
+        # If events are missing, a thread without events may have run.
         silent = pl.col("ts").is_null() & pl.col("utid_listed").is_not_null()
         if lost(interval):
             silent = pl.lit(False)
@@ -232,7 +233,7 @@ def lost(interval: Interval) -> list[str]:
 
 
 def lost_events(interval: Interval) -> int:
-    """How many events are missing from it; where the kernel does not count them, one a place."""
+    """How many events are missing from it; one per place where the kernel does not count them."""
     places, count = _losses(interval)
     unplaced = interval.trace.info.get("unplaced_losses") or []
     return int(count or places) + sum(int(one.get("count") or 1) for one in unplaced)

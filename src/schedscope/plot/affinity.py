@@ -1,4 +1,4 @@
-"""Where threads ran, and whether they came back to where their data was."""
+"""Where threads ran, and whether they returned to the cache with their data."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _WORDS = {
     "numa_node": "node",
 }
 
-# So many parts of a bar can be told apart.
+# The number of parts of a bar that remain distinguishable.
 _MOST = 16
 
-# Where the strip of bars below the shares begins.
+# The upper end of the strip of bars below the shares.
 _STRIP = -0.3
 
 # Columns of `cpus` that put CPUs into groups, as in analysis/cpus/topology.py.
@@ -103,7 +103,8 @@ def residency(frame: pl.DataFrame, *, top: int = 15, ax: Axes | None = None) -> 
 
 
 def cpu_returns(frame: pl.DataFrame, *, ax: Axes | None = None) -> Axes:
-    """Draw what `schedscope.cpu_returns` returned: who came back, by the time since the last run.
+    """Draw what `schedscope.cpu_returns` returned: the share of returns by the time since the last
+    run.
 
     Each dot is the share of the runs after such a time, with its 95 % interval (Wilson). The grey
     bars below show how many runs there were.

@@ -60,7 +60,7 @@ def compare(
         )
         .with_columns(strength=pl.col("difference").abs() / pl.col("noise"))
     )
-    # What stands out is chosen; then every part keeps its measures together, in their order.
+    # Choose the rows that stand out; then keep each group's measures together, in their order.
     room = max(top - int(rows["whole"].sum()), 0)
     parts = rows.filter(~pl.col("whole")).with_row_index("order").top_k(room, by="strength")
     rows = pl.concat([rows.filter("whole").head(top), parts.sort("order").drop("order")])
@@ -97,14 +97,16 @@ def compare(
 
 
 def _ends(rows: pl.DataFrame, limit: float | None) -> tuple[float, float]:
-    """Room for every difference that was proven, and for most others, but no desert."""
+    """Axis limits with room for every proven difference and most others, without much empty
+    space.
+    """
     if limit is not None:
         return -limit, limit
     proven = rows.filter(~pl.col("verdict").is_in(_UNPROVEN))
     far = [abs(x) + half for x, half in proven.select("x", "half").iter_rows()]
     usual = rows.select((pl.col("x").abs() + pl.col("half")).quantile(0.6)).item() or 0.1
     end = max([*far, min(usual, 1.0), 0.02]) * 1.08
-    # Nothing is less than nothing; what is several times as much is told in figures.
+    # No difference is below -100 %; those of several times as much are printed as numbers.
     return -min(end, 1.25), min(end, 2.5)
 
 
@@ -134,7 +136,7 @@ def _label(row: dict[str, object]) -> str:
         who = str(row["thread"])
         if row["role"] in ("thread", "hog", "sleeper"):
             who += f" ({row['role']})"
-    # Dollars would be mathematics.
+    # Matplotlib would read dollar signs as mathematics.
     return f"{who}  ·  {row['measure']}".replace("$", r"\$")
 
 
@@ -153,7 +155,7 @@ def wait_distribution(frame: pl.DataFrame, *, tail: bool = False, ax: Axes | Non
             mine = frame.filter(pl.col("setting") == name)
             color = COLORS[number % len(COLORS)]
             for i, (_, run) in enumerate(mine.group_by("run", maintain_order=True)):
-                # A wait of 0 has no place on a logarithmic axis.
+                # A logarithmic axis cannot show a wait of 0.
                 x = run["wait"].clip(lower_bound=1).to_numpy()
                 y = run["frac"].to_numpy()
                 if tail:

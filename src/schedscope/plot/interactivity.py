@@ -103,7 +103,7 @@ def _lane(
     known = rows["score"].is_not_null().to_numpy()
     height = rows["score"].fill_null(0).to_numpy() * scale
     good = rows["interactive"].fill_null(False).to_numpy()
-    # A score of 0 is still seen: a sliver of its colour.
+    # Keep a score of 0 visible as a sliver of its colour.
     drawn = np.maximum(height, 0.03)
     for mask, color in ((known & good, _INTERACTIVE), (known & ~good, _BATCH)):
         axes.stairs(

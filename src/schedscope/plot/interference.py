@@ -1,4 +1,4 @@
-"""Who ran while each victim waited: a bar per victim, divided."""
+"""Which threads ran while each victim waited: a bar per victim, divided."""
 
 from __future__ import annotations
 

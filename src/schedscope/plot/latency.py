@@ -52,7 +52,7 @@ def _ladder(
                 axes.plot(span, [y, y], color=FAINT, linewidth=5, solid_capstyle="round", zorder=1)
                 axes.plot(span[1], y, "|", color=INK, markersize=11, markeredgewidth=2, zorder=3)
             for (_, value), color in zip(points, COLORS, strict=False):
-                if value == longest:  # too few waits to tell it from the maximum
+                if value == longest:  # too few waits for it to differ from the maximum
                     continue
                 axes.plot(value, y, "o", color=color, markersize=6, zorder=2)
             at_most = row.get("max_high", longest)
@@ -107,7 +107,7 @@ def _over_time(
             if usual * (100 - float(name[1:])) < 100:
                 continue
             axes.plot(middle, frame[name].clip(1), color=color, linewidth=1.6, label=name)
-        # Below the others: in a bucket of few waits they meet.
+        # Drawn below the others: with few waits in a bucket the lines coincide.
         axes.plot(middle, frame["max"].clip(1), color="#aaaaaa", lw=4, zorder=1.5, label="max")
         axes.set_yscale("log")
         time_axis(axes.yaxis, log=True)

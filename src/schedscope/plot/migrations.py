@@ -11,11 +11,11 @@ from matplotlib.ticker import MaxNLocator
 from schedscope import units
 from schedscope.plot.style import COLORS, FAINT, INK, canvas, nothing, require, short
 
-# White is nothing at all; dark enough at the end that white digits can be read.
+# White means zero; the dark end is dark enough for white digits.
 _HEAT = LinearSegmentedColormap.from_list("heat", ["#eef5fa", COLORS[5], COLORS[0], "#00355a"])
 # More CPUs than this have no room for a number in each field.
 _NUMBERS = 16
-# And more fields than this in a row are too small to be seen.
+# More fields than this in a row are too small to see.
 _FIELDS = 64
 _COLORS = {
     "wake": COLORS[0],
@@ -94,9 +94,9 @@ def migration_rates(
 ) -> Axes:
     """Draw what `schedscope.migration_summary(..., every=...)` returned: migrations per second.
 
-    Each bar is a time bucket, stacked by the groups that migrated most; all others are
-    one group, grey. Time in s after `origin`. What the end of the window has left of the last
-    bucket is drawn from half a bucket on: the rate of a moment is a spike or nothing, by chance.
+    Each bar is a time bucket, stacked by the groups that migrated most; all others are one group,
+    grey. Time in s after `origin`. The last, partial bucket is drawn only if it is at least half a
+    bucket long: over a short time the rate is a spike or zero, by chance.
     """
     require(frame, ("ts", "n", "rate_hz"), "schedscope.migration_summary(..., every=...)")
     names = frame.columns[1 : frame.columns.index("n")]

@@ -121,7 +121,7 @@ def _of_steps(steps: pl.DataFrame) -> _Levels:
     first = np.searchsorted(edges, columns[:-1], side="right") - 1
     last = np.searchsorted(edges, columns[1:], side="left")
     most = np.array([levels[a:b].max() for a, b in zip(first, last, strict=True)])
-    # Over the known part only: what is not known is no idleness.
+    # Over the known part only: unknown time is not idle time.
     return _Levels(columns, held / np.maximum(length - dark, 1), most, dark >= length)
 
 
@@ -130,7 +130,7 @@ def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -
     shades = ((levels.most, COLORS[5], 0.5), (levels.mean, COLORS[0], 1.0))
     for values, color, alpha in shades:
         _stairs(axes, bottom + values * scale, x, bottom, color, alpha)
-    # Of what is mostly not there, only where it begins and ends.
+    # Of mostly unknown stretches, draw only the start and the end.
     blind = levels.blind.astype(np.int64)
     turns = np.flatnonzero(np.diff(blind, prepend=-1))
     edges = np.append(x[:-1][turns], x[-1])
@@ -138,7 +138,7 @@ def _lane(axes: Axes, levels: _Levels, bottom: int, scale: float, origin: int) -
 
 
 def _scale(axes: Axes, bottom: int, highest: int) -> None:
-    """What the foot and the full height of a lane mean, at its right end."""
+    """Labels for the bottom and the full height of a lane, at its right end."""
     axes.axhline(bottom + 0.85, color=FAINT, linewidth=0.6, zorder=0.5)
     for text, y, side in (("0", bottom, "bottom"), (str(highest), bottom + 0.85, "top")):
         axes.annotate(

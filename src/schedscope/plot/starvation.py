@@ -14,7 +14,7 @@ from schedscope.plot.style import COLORS, FAINT, INK, canvas, require, visible
 _COLUMNS = ("lane", "cpu", "ts", "dur", "state", "kind", "comm", "waited")
 _WAITING = COLORS[1]
 _RUNNING = COLORS[0]
-# For culprits: not the two colours of the waiting thread.
+# Colours for culprits: all but the two of the waiting thread.
 _CULPRITS = (COLORS[3], COLORS[2], COLORS[4], COLORS[5], "#8073ac", "#b2182b")
 _OTHERS = ("#7d7d7d", "#a9a9a9")
 """In turn, by name: where one of them ends and the next begins is seen."""
@@ -123,7 +123,7 @@ def _on(frame: pl.DataFrame, lanes: pl.DataFrame) -> pl.DataFrame:
 
 
 def names_drawn(frame: pl.DataFrame, cpus: int = CPUS) -> pl.DataFrame:
-    """Who ran in the figure, in the order in which names get their colours.
+    """The threads that ran in the figure, in the order in which names get their colours.
 
     * `comm`: the name; null where it is not known;
     * `held_back`: time that they ran on a CPU while the thread was on its queue;
@@ -218,7 +218,9 @@ def _bars(
 def _write_names(
     axes: Axes, others: pl.DataFrame, order: list[tuple[str, int]], origin: int, length: int
 ) -> None:
-    """Those without a colour, in bars that are wide enough: a thread's runs with short gaps."""
+    """Names of threads without a colour, in bars that are wide enough: a thread's runs with short
+    gaps.
+    """
     gap = max(length // _PIXELS, 1)
     apart = pl.col("ts") - (pl.col("ts") + pl.col("dur")).shift() > gap
     wide = (

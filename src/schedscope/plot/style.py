@@ -1,4 +1,4 @@
-"""What all figures share: colours, axes in units, room to read."""
+"""What all figures share: colours, axes with units, spacing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CAUSE_COLORS = {
     "unknown": COLORS[6],
 }
 
-# Any: the names are a Literal of the newest matplotlib only.
+# Typed as Any: only the newest matplotlib declares the names as a Literal.
 _RC: dict[Any, Any] = {
     "figure.facecolor": "white",
     "axes.facecolor": "white",
@@ -58,7 +58,7 @@ _RC: dict[Any, Any] = {
     "font.size": 10,
     "font.family": "DejaVu Sans",
     "legend.frameon": False,
-    # A thread may be called $x$, and is then called that.
+    # A thread named $x$ is shown under exactly that name.
     "text.parse_math": False,
     "svg.fonttype": "path",
     "savefig.dpi": 144,
@@ -126,7 +126,7 @@ def time_axis(axis: Axis, *, log: bool = False) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
     if log:
         low, high = sorted(axis.get_data_interval())
-        # Within a decade or two its powers alone would be one label, or none.
+        # Within a decade or two, labels at powers of ten alone would be one or none.
         few = low > 0 and high < 100 * low
         if few and high < 2 * low:
             set_limits = axis.axes.set_xlim if isinstance(axis, XAxis) else axis.axes.set_ylim
@@ -138,7 +138,7 @@ def time_axis(axis: Axis, *, log: bool = False) -> None:
 def keep_visible(bars: BarContainer, whole: float) -> None:
     """Draw parts of stacked bars that are too short for the eye as wide as a line.
 
-    `whole` is the length of the axis. A part of nothing stays nothing.
+    `whole` is the length of the axis. Parts of length 0 are not drawn.
     """
     for bar in bars.patches:
         if 0 < bar.get_width() < _SHORTEST * whole:
@@ -161,7 +161,7 @@ def require(frame: object, needed: tuple[str, ...], maker: str) -> None:
 
 
 def short(ns: float) -> str:
-    """A duration for an axis: no digits that say nothing."""
+    """A duration for an axis: without meaningless digits."""
     number, _, unit = units.duration(ns).partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")

@@ -81,7 +81,7 @@ def survival(frame: pl.DataFrame, *, top: int = 6, ax: Axes | None = None) -> Ax
 
 
 def _thinned(curve: pl.DataFrame, per_decade: int = 200) -> pl.DataFrame:
-    """Rows that differ on paper: the last of each hair's breadth in either direction.
+    """Rows that differ visibly: the last one within each line width in either direction.
 
     A decade is some two centimetres wide. Cuts within a breadth are one mark.
     """

@@ -64,7 +64,7 @@ def virtual_lag(
 
 
 def _thinned(own: pl.DataFrame) -> pl.DataFrame:
-    """Of very many turns the extremes of each column of the picture."""
+    """With very many turns, the extremes per column of the picture."""
     if own.height <= 4 * _PIXELS:
         return own
     span = max(int(own["ts"][-1] - own["ts"][0]), 1)

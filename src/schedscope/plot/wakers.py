@@ -1,4 +1,4 @@
-"""Who wakes whom, as a graph: threads on a ring, wakeups as arrows."""
+"""Which threads wake which, as a graph: threads on a ring, wakeups as arrows."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def _ring(edges: list[tuple[str, str, int, float | None]]) -> list[str]:
         if not order:
             order.append(rest.pop(0))
             continue
-        # Next to the last one whoever has most in common with it, else with anybody placed.
+        # After the last name comes the one with most wakeups in common with it, else with any
+        # placed one.
         best = max(
             rest,
             key=lambda name: (

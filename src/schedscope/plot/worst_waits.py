@@ -62,6 +62,6 @@ def worst_waits(frame: pl.DataFrame, *, origin: int = 0, ax: Axes | None = None)
                 ncols=5,
                 columnspacing=1.2,
             )
-        if origin:  # from the start of the window on, that the place in it shows
+        if origin:  # from the start of the window, so that the position shows when it was
             axes.set_xlim(left=0)
     return axes

@@ -1,4 +1,4 @@
-"""How answers look: one registry of result columns, and a table as text or HTML from it.
+"""How answers are shown: one registry of result columns, and a table as text or HTML from it.
 
-The command line, the report and notebooks print through here; nothing in here knows of them.
+The command line, the report and notebooks print through here; nothing here depends on them.
 """

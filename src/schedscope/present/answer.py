@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Answer:
-    """A frame, what is known about all of it, and the sentences around its table.
+    """A frame, facts about all of it, and the sentences around its table.
 
     JSON has `about` as keys beside the `rows`; CSV the rows alone. People read `head`, the
     `columns` of `shown` (by default the frame; else the same rows, worded), and `notes`.
@@ -40,7 +40,7 @@ class Answer:
         """As people read it, in a terminal of this width."""
         frame = self.frame if self.shown is None else self.shown
         columns = conventional(frame) if self.columns is None else self.columns
-        # No columns: the lines around say it all.
+        # No columns: only the lines around are shown.
         table = text_table(frame, columns, width=width) if columns else []
         left_out = self._left_out()
         head, notes = (

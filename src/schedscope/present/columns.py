@@ -58,7 +58,7 @@ def choose(
         if declared is None:
             raise KeyError(f"column {name!r} is not declared in present/registry.py")
         rank = len(order) - order.index(name) if name in order else 0
-        # Words in place of numbers stand where the numbers would.
+        # Words in place of numbers are aligned as the numbers would be.
         worded = declared.kind != "text" and not frame.schema[name].is_numeric()
         kind = "right" if worded else declared.kind
         if kind == "at" and origin is None:
@@ -101,7 +101,7 @@ def conventional(frame: pl.DataFrame, *, question: str = "", origin: int = 0) ->
 def _times_by_sums(frame: pl.DataFrame, kinds: Mapping[str, Kind]) -> set[str]:
     """Columns that are ns, as columns of whole ns beside them prove.
 
-    A mean may be of anything, and somebody may have made milliseconds of a column and kept its
+    A mean may be of anything, and a user may have converted a column to milliseconds under its old
     name.
     """
     import polars as pl
@@ -149,7 +149,9 @@ def _kind(name: str, dtype: pl.DataType, question: str) -> Kind:
 
 
 def _fits(kind: Kind, dtype: pl.DataType, asked: bool) -> bool:
-    """Whether a column of this type can be of this kind: names of one's own frames may differ."""
+    """Whether a column of this type can be of this kind: a user's own frames may use names
+    differently.
+    """
     import polars as pl
 
     if not dtype.is_numeric():

@@ -13,7 +13,7 @@ _NAMES = ("against", "measure", "real", "replay", "ratio", "inside")
 
 
 def fidelity_table(frame: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
-    """What is shown of these rows, and its columns; each policy is named once."""
+    """The rows as shown, and their columns; each policy is named once."""
     first = pl.col("measure").cum_count().over("against") == 1
     shown = frame.with_columns(
         against=pl.when(first).then("against").otherwise(pl.lit("")),

@@ -50,7 +50,7 @@ def about(trace: Trace) -> dict[str, Any]:
 
 
 def gaps(trace: Trace) -> list[str]:
-    """What the trace lacks or cannot tell, each in a few words; empty if nothing is missing."""
+    """What the trace lacks or cannot show, each in a few words; empty if nothing is missing."""
     from schedscope.analysis.gaps import gaps as found
 
     return [_worded(gap, trace) for gap in found(trace)]

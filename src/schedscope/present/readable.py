@@ -1,4 +1,4 @@
-"""A frame as a person reads it: durations with units, shares in per cent, no noise of types."""
+"""A frame as a person reads it: durations with units, shares in per cent, no data types."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Readable:
         from schedscope.present.columns import conventional
         from schedscope.present.text_table import way
 
-        question = getattr(self.frame, "question", "")  # an answer of ours says it
+        question = getattr(self.frame, "question", "")  # a schedscope answer knows its question
         columns = [
             replace(column, kind="time") if column.name in self.times else column
             for column in conventional(self.frame, question=question, origin=self.origin)

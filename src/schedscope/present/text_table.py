@@ -147,5 +147,5 @@ def _word(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    """Four digits; all of a large one: nobody reads powers of ten in a table."""
+    """Four digits; large ones in full, since powers of ten are hard to read in a table."""
     return f"{value:.4g}" if abs(value) < 9999.5 else f"{value:,.0f}"

@@ -20,7 +20,7 @@ _NARROW = "threads n_waits completion wait_p50"
 
 
 def whatif_table(rows: pl.DataFrame) -> tuple[pl.DataFrame, Sequence[Column]]:
-    """What is shown of these rows, and its columns; each service is named once."""
+    """The rows as shown, and their columns; each service is named once."""
     by = rows.columns[0]
     shown = rows.with_columns(
         pl.when(pl.col("configuration") == "recorded")

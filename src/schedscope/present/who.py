@@ -1,4 +1,4 @@
-"""Whom a row is about, as one text."""
+"""The thread, process or group that a row is about, as one text."""
 
 from __future__ import annotations
 

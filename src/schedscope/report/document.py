@@ -14,7 +14,7 @@ from schedscope.timelines.content_policy import content_policy
 def document(
     name: str, what: str, header: str, sections: Sequence[Section], body: str, footer: str
 ) -> str:
-    """The whole document, whose title says `what` the page tells of `name`.
+    """The whole document; its title says `what` the page shows about `name`.
 
     `header` (below the heading), `body` (that of the `sections`, listed at the end) and `footer`
     are HTML.
@@ -34,6 +34,6 @@ def document(
         f"{body}<nav><h2>On this page</h2><ol>{contents}</ol></nav>"
         f"<footer>{footer}</footer></main></body></html>\n"
     )
-    # Wherever a name stands: what does not show is written as an escape. `prose` has its own
-    # spaces, and the script has no such characters: its digest is known already.
+    # Escape invisible characters in any name. `prose` has its own spaces, and the script has no
+    # such characters: its digest is known already.
     return units.printable(whole, keep="\n\u00a0")

@@ -75,7 +75,7 @@ def cpus(subject: Subject) -> Section:
 
 
 def _some(frame: pl.DataFrame, most: str, which: str) -> tuple[pl.DataFrame, str]:
-    """Of many CPUs those with `most` first, and a sentence that says so."""
+    """With many CPUs, those with `most` first, and a sentence that says so."""
     if frame.height <= FEW_CPUS:
         return frame, ""
     worst = frame.sort(most, "cpu", descending=[True, False], nulls_last=True).head(SHOWN_CPUS)
@@ -83,8 +83,9 @@ def _some(frame: pl.DataFrame, most: str, which: str) -> tuple[pl.DataFrame, str
 
 
 def _by_place(trace: Trace, frame: pl.DataFrame, names: list[str], most: str, question: str) -> str:
-    """Of many CPUs the sums (of `max` the largest) over those of each memory node, package or
-    cache, that with `most` first; empty for few, and where the trace does not say."""
+    """With many CPUs, the sums (for `max` the largest) over each memory node, package or cache,
+    that with `most` first; empty for few, and where the trace does not say.
+    """
     over = grouping(trace) if frame.height > FEW_CPUS else None
     if over is None:
         return ""
@@ -107,7 +108,7 @@ def _by_place(trace: Trace, frame: pl.DataFrame, names: list[str], most: str, qu
 
 def depth(trace: Trace) -> Axes:
     """The queues over time."""
-    # Of more steps than there are pixels only means and maxima can be seen.
+    # With more steps than pixels only means and maxima are visible.
     many = trace.states.select(pl.len()).collect().item() > _MANY
     steps = queue_depth(trace, every=trace.duration // _COLUMNS + 1 if many else None)
     return plot.queue_depth(steps, origin=trace.origin)

@@ -1,4 +1,4 @@
-"""What a page is about: a trace, and all of its threads or those that were selected."""
+"""The subject of a page: a trace, and all of its threads or those that were selected."""
 
 from __future__ import annotations
 

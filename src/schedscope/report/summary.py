@@ -1,4 +1,4 @@
-"""What a trace says about waiting, in sentences."""
+"""What a trace shows about waiting, in sentences."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _number(hundredths: int) -> str:
 
 
 def _colours(markup: str) -> str:
-    """Ground and greys are the page's. White letters stay white: they stand on dark fields."""
+    """Background and greys follow the page. White letters stay white: they are on dark fields."""
     return (
         markup.replace(FAINT, "var(--faint)")
         .replace("#ffffff", "var(--paper)")

@@ -1,4 +1,4 @@
-"""Sections about waiting: who, why, when, and who starved."""
+"""Sections about waiting: which threads, why, when, and starvation."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def starved(subject: Subject) -> Section:
 
 
 def _names(shown: pl.DataFrame) -> str:
-    """Everyone in the figure, also those whom it draws in grey."""
+    """All threads in the figure, also those drawn in grey."""
     names = names_drawn(shown)
     if names.height <= TOP:
         return ""

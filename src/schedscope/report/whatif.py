@@ -26,7 +26,7 @@ _SERVICES = 12
 def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
     """What `whatif` answers; `asked` is the change, `words` the options that ask for it.
 
-    All threads are replayed, since the change may be of others; those of the subject come first.
+    All threads are replayed, since the change may be to others; those of the subject come first.
     """
     trace = subject.trace
     way = nearest_way(trace, None)

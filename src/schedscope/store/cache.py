@@ -1,4 +1,4 @@
-"""Converted traces on disk: found again, never served stale, never half written.
+"""Converted traces on disk: found again, never stale, never half written.
 
 The rules, in one place:
 
@@ -158,7 +158,7 @@ def build(
             if source and key is not None and not refresh and _serves(target, source, key):
                 break  # another process was faster
             if source and _holds(target, about):
-                # Somebody may be reading these very tables.
+                # Another process may be reading these tables.
                 os.replace(partial / METADATA, target / METADATA)
                 break
             with unused(target) as free:
@@ -243,10 +243,10 @@ def _key(source: Path, options: Mapping[str, str] | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _build() -> str:
-    """What tells one native engine from another: a rebuilt decoder may read differently.
+    """Identifies a native engine build: a rebuilt decoder may read differently.
 
-    A checksum is enough for what nobody forges, and a quarter of the time of a hash: every command
-    asks for it.
+    A checksum suffices, since no one gains by forging it, and takes a quarter of a hash's time:
+    every command computes it.
     """
     from schedscope import _native
 
@@ -255,7 +255,7 @@ def _build() -> str:
 
 
 def _trusted(place: Path, source: Path) -> bool:
-    """Does the folder, or a link of its name, belong to somebody who may say what is in it?"""
+    """Does the folder, or a link of its name, belong to a user who may decide its content?"""
     try:
         return place.lstat().st_uid in {0, os.geteuid(), source.stat().st_uid}
     except OSError:
@@ -291,7 +291,7 @@ def version(options: Mapping[str, str] | None = None) -> dict[str, Any]:
 
 
 def identity(source: Path) -> dict[str, Any]:
-    """What tells later whether a source is still the same: `unchanged` compares it."""
+    """Identity by which a source is later recognised as unchanged: `unchanged` compares it."""
     return _identity(source, _stat(source))
 
 
@@ -309,7 +309,7 @@ def unchanged(source: Path, known: Mapping[str, Any]) -> bool:
 
 
 def _holds(place: Path, about: Mapping[str, Any]) -> bool:
-    """Are the tables there, to the bit, those that `about` is about?"""
+    """Are the tables in the folder exactly those that `about` describes?"""
     there = read_about(place)
     if there is None or there.get("files") != about["files"]:
         return False
@@ -337,7 +337,7 @@ def _files(source: Path) -> Iterator[Path]:
 
 
 def refuse_pipe(source: Path, mode: int) -> None:
-    """Raises unless it is a file or a folder: a pipe nobody writes to would be waited for."""
+    """Raises unless it is a file or a folder: opening a pipe without a writer would block."""
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         expected = "a capture folder, a trace file or a .sched folder"
         raise StorageError(f"{source} is a pipe or device", expected, "save it to a file first")

@@ -25,7 +25,7 @@ def sealed(head: Mapping[str, Any], numbers: Iterable[bytes]) -> list[bytes]:
 
 
 def opened(data: bytes) -> tuple[dict[str, Any], memoryview] | None:
-    """What the line says, and the numbers; None if the file is damaged."""
+    """The object in the JSON line, and the numbers; None if the file is damaged."""
     if data[-8:] != f"{zlib.crc32(memoryview(data)[:-8]):08x}".encode():
         return None
     line = data.find(b"\n")
@@ -37,7 +37,7 @@ def opened(data: bytes) -> tuple[dict[str, Any], memoryview] | None:
 
 
 def keep(path: Path, parts: Iterable[bytes]) -> None:
-    """Write it whole or not at all; without a word where that may not be written."""
+    """Write it whole or not at all; silently skipped where writing is not permitted."""
     with (
         suppress(OSError, StorageError),
         whole(path, [path.parent]) as made,

@@ -1,4 +1,6 @@
-"""What time of day was it? The recorder's pairs of its clock and the host's wall clock say."""
+"""Converts instants to times of day, by the recorder's pairs of its clock and the host's wall
+clock.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,11 @@ _SLEW = 2000
 
 
 class Recording(Protocol):
-    """What a trace says of its clocks."""
+    """A trace's information about its clocks."""
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """The recording's name for people."""
 
     @property
     def window(self) -> tuple[int, int]:
@@ -121,8 +123,8 @@ def _datetime(ns: int, zone: tzinfo | None) -> datetime:
 def _line(trace: Recording) -> tuple[int, int, int, int] | None:
     """An instant, the time of day then (ns since 1970), and how far both clocks ran from there.
 
-    Between pairs from both ends of the recording time of day is interpolated; else both clocks
-    are taken to run alike.
+    Time of day is interpolated between pairs from both ends of the recording; else both clocks are
+    assumed to run alike.
     """
     pairs = trace.metadata("clock", "pairs")
     if not pairs:

@@ -49,13 +49,13 @@ def _losses(frame: pl.LazyFrame, begin: int, end: int) -> pl.LazyFrame:
     return frame.filter(*inside).with_columns(
         pl.max_horizontal("ts_begin", begin).alias("ts_begin"),
         pl.min_horizontal("ts_end", end).alias("ts_end"),
-        # Of part of a loss nobody has counted anything.
+        # A part of a loss has no count.
         pl.when(whole).then("count").alias("count"),
     )
 
 
 def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFrame:
-    """As the reconstruction would have left them, had it seen this window alone."""
+    """As if only this window had been reconstructed."""
     columns = frame.collect_schema()
     ready, run = pl.col("ts_ready"), pl.col("ts_run")
     # How far it is known to have lasted; of those without any time, the step of the wakeup.
@@ -67,11 +67,11 @@ def _waits(frame: pl.LazyFrame, begin: int, end: int, closed: bool) -> pl.LazyFr
     beyond = last > end
     beyond |= (run >= end + closed).fill_null(value=False)  # a switch-in at the end is behind it
     cut = before | beyond
-    # One whose start was not seen may have begun `wait_high` before its end, at the earliest.
+    # A wait without a start may have begun at most `wait_high` before its end.
     earliest = pl.coalesce(ready, run - pl.col("wait_high"))
     cut_at_begin = (earliest < begin).fill_null(value=False)
     late = pl.col("ts_enqueued") >= end + closed
-    # Of one that may have gone on beyond the window, nothing there bounds the length.
+    # A wait that may have gone on beyond the window has no upper bound.
     on = pl.coalesce(run, ready + pl.col("wait_high")) > end
     side = (
         pl.when(before & (beyond | run.is_null()))

@@ -1,11 +1,11 @@
-"""Which tables' values were looked at, or written, by this user's schedscope.
+"""Which tables' values were checked, or written, by this user's schedscope.
 
-A checksum reveals damage, not malice: whoever writes a table writes its checksum, too. So all
-values of a table are looked at before its rows are read. A note in the user's own cache folder says
-that this was done, so that it is done once. A note is about files: the table, and what its values
-were compared with, trace.json and the threads. It holds as long as their inodes, sizes and times
-are the same; no program can set one of these times, ctime. Where no note can be written, a table is
-looked at each time.
+A checksum reveals damage, not malice: a program that writes a table writes its checksum, too. So
+all values of a table are checked before its rows are read. A note in the user's own cache folder
+says that this was done, so that it is done once. A note is about files: the table, and what its
+values were compared with, trace.json and the threads. It holds as long as their inodes, sizes and
+times are the same; no program can set one of these times, ctime. Where no note can be written, a
+table is looked at each time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _KEPT_S = 90 * 24 * 3600
 def user_folder() -> Path:
     """Where this user's programs keep what can be made again.
 
-    For root never below the home of the user who calls, which sudo may leave in HOME.
+    For root never below the home of the invoking user, which sudo may leave in HOME.
     """
     if (text := os.environ.get("XDG_CACHE_HOME")) and user_of(Path(text)) is None:
         return Path(text) / "schedscope"
@@ -47,7 +47,7 @@ def user_folder() -> Path:
 
 
 def identity(folder: Path, name: str) -> Identity:
-    """What tells later whether the file `name` and those beside are still the same.
+    """Identity by which the file `name` and those beside it are recognised as unchanged.
 
     Empty if one of them is not there.
     """
@@ -62,7 +62,7 @@ def identity(folder: Path, name: str) -> Identity:
 
 
 def known(now: Identity, folder: Path) -> bool:
-    """Were the values of these very files looked at?"""
+    """Were the values of these very files checked?"""
     if not now:
         return False
     try:
@@ -84,7 +84,7 @@ def written(folder: Path, names: Iterable[str]) -> None:
 
 
 def _write(seen: Identity, folder: Path) -> None:
-    # Without a home, or on a full disk, it is looked at again.
+    # Without a home, or on a full disk, tables are checked again.
     with suppress(OSError, RuntimeError, StorageError):
         path = _note(folder)
         if not path.exists():
@@ -111,7 +111,7 @@ def _note(folder: Path) -> Path:
 
 @lru_cache(maxsize=1)
 def _engine() -> list[int]:
-    """The engine that looked: another one may ask for more."""
+    """The engine that did the checks: another one may be stricter."""
     from schedscope import _native
 
     s = os.stat(str(_native.__file__))

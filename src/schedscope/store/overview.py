@@ -1,4 +1,4 @@
-"""What a long trace looks like from afar, and which of its rows a stretch of time needs.
+"""An overview of a long trace, and which of its rows a stretch of time needs.
 
 A viewer of a hundred million intervals shows its first picture from here, without reading them.
 `overview_writer` makes it.

@@ -1,10 +1,10 @@
 """Makes the overview of a long trace: what `overview` reads.
 
-It is made at conversion, or when somebody first looks, and kept beside the tables as
-`overview.bin` (`checked_file`): the numbers of `_native.overview`, and those of `thread_totals`.
-It belongs to the table `states` of one size and checksum; if it belongs to another, or is damaged,
-it is made again. Only tables that schedscope wrote have an overview, because in those no two
-intervals of a thread, or of a CPU, overlap.
+It is made at conversion, or at the first view, and kept beside the tables as `overview.bin`
+(`checked_file`): the numbers of `_native.overview`, and those of `thread_totals`. It belongs to the
+table `states` of one size and checksum; if it belongs to another, or is damaged, it is made again.
+Only tables that schedscope wrote have an overview, because in those no two intervals of a thread,
+or of a CPU, overlap.
 
 NumPy is not loaded here: each conversion asks whether the trace is long.
 """

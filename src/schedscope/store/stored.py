@@ -43,7 +43,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     path = folder / METADATA
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            # To open a pipe nobody writes to would wait for ever.
+            # Opening a pipe without a writer would block forever.
             raise FormatError(f"{path} is not a file", "what `schedscope convert` wrote", _REWRITE)
         text = path.read_bytes()
     except OSError as error:
@@ -200,7 +200,7 @@ def _metadata(path: Path) -> tuple[int, int]:
 
 def _check_ends(path: Path) -> None:
     if not stat.S_ISREG(path.stat().st_mode):
-        # To open a pipe nobody writes to would wait for ever.
+        # Opening a pipe without a writer would block forever.
         raise FormatError(f"{path} is not a file", "one Parquet file for each table", _REWRITE)
     with path.open("rb") as file:
         head = file.read(4)
@@ -327,7 +327,7 @@ def _threads(path: Path, name: str, frame: pl.DataFrame | None, about: Mapping[s
     """One more than the highest utid of the threads beside `path`, or in their `frame`."""
     if name == "threads" and frame is not None:
         utids = frame["utid"]
-        # Nobody numbers threads with more holes than threads.
+        # Valid utids do not have more gaps than threads.
         if not (utids.is_sorted() and utids.n_unique() == len(utids)):
             raise FormatError(
                 f"{path}, column utid: not in order, or with duplicates",
@@ -347,7 +347,7 @@ def _unread(path: Path, error: OSError) -> SchedscopeError:
 
 
 def _unreadable(path: Path, error: Exception) -> Exception:
-    """What to raise where Polars could not read a file."""
+    """The error to raise where Polars could not read a file."""
     if isinstance(error, (SchedscopeError, MemoryError)):
         return error
     reason = " ".join(str(error).split())[:200]

@@ -72,7 +72,7 @@ class Trace:
                 )
         lazy = {name: frame.lazy() for name, frame in tables.items()}
         if "threads" in lazy:
-            # What few sources tell need not be given.
+            # Columns that few sources have may be left out.
             there = lazy["threads"].collect_schema().names()
             lazy["threads"] = lazy["threads"].with_columns(
                 pl.lit(None, dtype).alias(name)
@@ -86,7 +86,7 @@ class Trace:
         """A `.sched` folder as it is, without asking whether its source changed."""
         path = Path(folder)
         trace = cls({}, {}, path, sources=sources)
-        # Now that nobody replaces the folder.
+        # After the lock, so that the folder cannot be replaced.
         trace._info = _stored.read_about(path)
         return trace
 
@@ -111,7 +111,7 @@ class Trace:
                     )
                     frame.write_parquet(file, compression="lz4")
                 else:
-                    # Of any length, and looked at when the folder was opened.
+                    # May be of any length, and was already checked when the folder was opened.
                     with file.open("wb") as out:
                         self.table(name).sink_parquet(out, compression="lz4")
                 rows[name] = scan_parquet(file).select(pl.len()).collect().item()
@@ -142,7 +142,9 @@ class Trace:
 
     @property
     def sources(self) -> tuple[Path, ...]:
-        """What it was read from: files made of it are as private as these (`outputs`)."""
+        """The sources that it was read from: files made of it are as private as these
+        (`outputs`).
+        """
         if self._whole is not None:
             return self._whole.sources
         return self._sources or ((self._path,) if self._path else ())
@@ -262,7 +264,7 @@ class Trace:
         return max(begin, first), min(end, last)
 
     def _of_day(self, *times: str | float | None) -> str:
-        """When that was, for who asked with times of day."""
+        """The window in times of day, if one of `times` was given as one."""
         if not any(clock.is_one(when) for when in times):
             return ""
         first, last = (self.time_of_day(ts) for ts in self.window)
@@ -419,7 +421,7 @@ class Trace:
         """A table by its name."""
         if name in self._in_memory or self._path is None:
             return self._tables.setdefault(name, empty(name).lazy())
-        # Whoever opened the trace long ago is told, too, that a file was changed since.
+        # This also reports a file that was changed after the trace was opened.
         if (now := _stored.stamp(self._path, name)) != self._checked.get(name):
             self._tables[name] = _stored.table(self._path, name, self._info)
             self._checked[name] = now
@@ -436,7 +438,7 @@ class Trace:
         return self.table(name) if part is None else part
 
     def __repr__(self) -> str:
-        """The facts a person asks first, a line each."""
+        """The facts that users ask for first, a line each."""
         lines = [f"Trace {printable(self.name)}"]
         lines += [f"  {key}: {value}" for key, value in self._facts()]
         return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""Timelines: who ran and who waited, drawn so that a pixel shows what its time holds."""
+"""Timelines: which threads ran and waited, with exact shares of time per pixel."""

@@ -1,4 +1,4 @@
-"""What a picture of some lanes over a stretch of time needs to know, and no more."""
+"""The data that a picture of some lanes over a stretch of time needs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Answer = tuple[dict[str, Any], list[bytes]]
 
 @dataclass(frozen=True)
 class _Far:
-    """A lane from afar: where its sums differ from the request, and ns in each state, or None."""
+    """A lane as sums: how they differ from the request, and ns in each state, or None."""
 
     more: dict[str, Any]
     spent: dict[int, npt.NDArray[np.int64]] | None
@@ -58,7 +58,7 @@ class _Far:
 
 
 class Timeline:
-    """Answers the questions of the picture; each stands alone, nothing is remembered.
+    """Answers the requests of the picture; each is independent, and no state is kept.
 
     Times are ns after the start of the trace's window. A pixel is a whole
     number of ns (`scale`) and its edges are multiples of it, so that Python and
@@ -108,7 +108,7 @@ class Timeline:
             if overview is None or chosen is not None or cpus
             else overview.waits[:waits]
         )
-        # Also those that never waited, if they were asked for.
+        # Includes threads that never waited if they were asked for.
         waited = dict.fromkeys([*(w["utid"] for w in self.waits), *(chosen or ())])
         self.first = (
             [f"cpu:{cpu}" for cpu in self._first_cpus(cpus)]
@@ -118,7 +118,7 @@ class Timeline:
         )
 
     def about(self) -> dict[str, Any]:
-        """What the picture knows before it asks: the window, the lanes, the worst waits."""
+        """What the picture knows before any request: the window, the lanes, the worst waits."""
         utids = {w[key] for w in self.waits for key in ("utid", "waker")} - {None}
         utids |= {int(key[5:]) for key in self.first if key.startswith("utid:")}
         return {
@@ -138,17 +138,16 @@ class Timeline:
     def answer(self, request: Mapping[str, Any]) -> Answer:
         """The lanes over `bins` pixels of `scale` ns each from pixel number `first` on.
 
-        `request` has `lanes`, `first`, `bins`, `scale`, and what else is in it
-        comes back (`id`). The answer's `lanes` say for each one what it got:
-        `intervals` as they are, or `bins`, the ns per pixel in each state; or, of lanes with a
-        height, `levels`: the area, the known time and the largest value per pixel. Lanes
-        with few intervals come first until `intervals` (20,000) are given out.
-        Numbers are in the buffers: an array is `[buffer, dtype]`. Of a long trace a lane may come
-        as `bins` of its own `first`, `bins` and `scale`, or as `later`; `refining` says that
-        the same request will be answered better soon. A request with `now` waits for rows that
-        take longer to be read.
+        `request` has `lanes`, `first`, `bins`, `scale`, and what else is in it comes back (`id`).
+        The answer's `lanes` say for each one what it got: `intervals` as they are, or `bins`, the
+        ns per pixel in each state; or, of lanes with a height, `levels`: the area, the known time
+        and the largest value per pixel. Lanes with few intervals come first until `intervals`
+        (20,000) are given out. Numbers are in the buffers: an array is `[buffer, dtype]`. For a
+        long trace a lane may come as `bins` of its own `first`, `bins` and `scale`, or as `later`;
+        `refining` says that the same request will be answered better soon. A request with `now`
+        waits for rows that take longer to be read.
 
-        Raises `UsageError` for a request that cannot be meant.
+        Raises `UsageError` for an invalid request.
         """
         keys = request.get("lanes")
         first, bins, scale = (_whole(request, name) for name in ("first", "bins", "scale"))
@@ -207,7 +206,9 @@ class Timeline:
         return {**request, "kind": "answer", "lanes": rows, "names": names}, buffers
 
     def _first_cpus(self, of: Collection[int]) -> list[int]:
-        """Those shown first, `of` these if any; of many in groups, the worst CPU and its first."""
+        """The CPUs shown first, `of` these if given; of many in groups, the worst CPU and the first
+        of its group.
+        """
         cpus = [cpu for cpu in self.lanes.cpus() if not of or cpu in of]
         if len(cpus) <= FEW_CPUS:
             return cpus
@@ -241,7 +242,7 @@ class Timeline:
     def _far(
         self, keys: Sequence[str], coming: set[str], first: int, bins: int, scale: int, now: bool
     ) -> dict[str, _Far]:
-        """What the overview knows of lanes that are too long to be read now, or are `coming`.
+        """The overview's sums of lanes that are too long to be read now, or are `coming`.
 
         If not `now`, threads' whole lanes begin to be read.
         """

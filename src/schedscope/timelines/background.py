@@ -1,4 +1,4 @@
-"""Read in the background what a picture does without for the moment."""
+"""Reads rows in the background that a picture can do without for the moment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ class Background:
         self.failed: BaseException | None = None
 
     def begin(self, read: Callable[[], object]) -> None:
-        """Begin to read, unless something is being read: whoever still wants this asks again."""
+        """Begin to read, unless something is being read: a caller that still needs this asks
+        again.
+        """
         with self._lock:
             if not self.busy:
                 self.busy = True
@@ -31,7 +33,7 @@ class Background:
     def _run(self, read: Callable[[], object]) -> None:
         try:
             read()
-        except BaseException as error:  # whoever asks next is told
+        except BaseException as error:  # the next caller gets the error
             self.failed = error
         finally:
             self.busy = False

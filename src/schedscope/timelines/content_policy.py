@@ -1,6 +1,7 @@
-"""What a page of ours allows itself: its own scripts, by their digests, and nothing fetched.
+"""The content security policy of schedscope's pages: its own scripts, by their digests, and nothing
+fetched.
 
-A name in the trace that looked like markup would find both doors shut.
+So markup in a name from the trace could neither run nor fetch anything.
 """
 
 from __future__ import annotations

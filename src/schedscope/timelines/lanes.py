@@ -86,7 +86,7 @@ class Lanes:
     """
 
     def __init__(self, trace: Trace, overview: Overview | None = None) -> None:
-        """Take nothing from the trace yet but its window; with its `overview` hold only parts."""
+        """Reads nothing from the trace yet but its window; with its `overview` holds only parts."""
         self.trace, self.overview = trace, overview
         self.begin, self.end = trace.window
         self._lanes: dict[str, Lane] = {}
@@ -113,7 +113,7 @@ class Lanes:
         keys = list(keys)
         cpus, utids = _asked(key for key in keys if key not in self._lanes)
         if cpus:
-            # All at once, if they are few: one CPU's rows cost as long to find as everybody's.
+            # All at once, if they are few: finding one CPU's rows takes as long as finding all.
             every = self.cpus()
             self._lanes.update(self._cpu_lanes({*cpus, *(every if len(every) <= FEW_CPUS else ())}))
         if utids:
@@ -123,11 +123,11 @@ class Lanes:
     def within(
         self, keys: Iterable[str], begin: int, end: int, *, now: bool = True
     ) -> tuple[list[Lane | None], set[str]]:
-        """Lanes that know what is in `[begin, end)`, and those that will, as they are being read.
+        """Lanes that have what is in `[begin, end)`, and those whose rows are being read.
 
         None for those of a long trace for which too many rows would have to be read; if not `now`,
-        for those, too, that would take a person's time. Raises `UsageError` for a name that is not
-        a lane, and what went wrong while lanes were read.
+        for those, too, that would make a person wait. Raises `UsageError` for a name that is not a
+        lane, and what went wrong while lanes were read.
         """
         keys = list(keys)
         _asked(keys)
@@ -144,7 +144,7 @@ class Lanes:
         return [self._known(key, begin, end) for key in keys], coming
 
     def around(self, key: str, at: int) -> Lane:
-        """A lane that knows the interval at `at`, and of a thread its neighbours."""
+        """A lane that has the interval at `at` and, for a thread, its neighbours."""
         if self.overview is None:
             return self.get([key])[0]
         span = 1 if key.startswith("cpu:") else max(1, self.duration >> 12)
@@ -181,7 +181,9 @@ class Lanes:
             self._load(wanted)
 
     def load(self, keys: Iterable[str]) -> set[str]:
-        """Begin to read these threads' whole lanes, as many as there is room for; which are."""
+        """Begins to read these threads' whole lanes, as many as there is room for; returns
+        which.
+        """
         assert self.overview is not None
         with self._lock:
             wanted, rows = set[str](), 0
@@ -365,7 +367,7 @@ def _lane(rows: pl.DataFrame, who: str, waits: pl.DataFrame | None) -> Lane:
     rows = rows.sort("ts", maintain_order=True)
     starts, ends = rows["ts"].to_numpy(), rows["until"].to_numpy()
     if len(starts) and (starts[1:] < ends[:-1]).any():
-        # Somebody else's tables may say two things at once: no ns is counted twice.
+        # Tables of other programs may contradict themselves: count no ns twice.
         before = np.maximum.accumulate(ends)[:-1]
         starts = np.concatenate([starts[:1], np.maximum(starts[1:], before)])
         rows, starts, ends = rows.filter(starts < ends), starts[starts < ends], ends[starts < ends]

@@ -1,7 +1,7 @@
-"""Lanes with a height of a long trace from afar: sums over the stretches of its overview.
+"""Lanes with a height of a long trace: sums over the stretches of its overview.
 
-They are made in the background when somebody first looks, part by part where rows have to fit
-into memory, and kept beside the tables as `sums-KIND.bin` (`checked_file`).
+They are made in the background at the first view, part by part where rows have to fit into memory,
+and kept beside the tables as `sums-KIND.bin` (`checked_file`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _WIDTHS = (np.uint16, np.uint32)
 
 
 class Sums:
-    """Of one kind of lane (`depth`, `irq`, `rate`), of each CPU and, where there is, of all."""
+    """Sums of one kind of lane (`depth`, `irq`, `rate`), for each CPU and, where it exists, for
+    all.
+    """
 
     def __init__(self, kind: str, reader: Reader, cpus: list[int], overview: Overview) -> None:
         """Begin to read."""

@@ -58,7 +58,7 @@ class Levels:
     """
 
     def __init__(self, trace: Trace, cpus: list[int], overview: Overview | None = None) -> None:
-        """Take nothing from the trace yet."""
+        """Reads nothing from the trace yet."""
         self.trace, self._cpus, self._overview = trace, cpus, overview
         self.begin, self.end = trace.window
         self._reader = Reader(trace, cpus)
@@ -95,7 +95,7 @@ class Levels:
         ]
 
     def title(self, key: str) -> str:
-        """What stands beside the lane."""
+        """The lane's title."""
         kind, _, rest = key.partition(":")
         if kind == "quota":
             return f"quota {printable(throttled(self.trace)[int(rest)]['cgroup'])}"

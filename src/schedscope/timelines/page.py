@@ -117,7 +117,7 @@ def _data(source: Timeline, about: dict[str, Any], room: int) -> dict[str, Any] 
     many = len(threads["rows"])
     kept = many if length < room // 10 else room // 10 * many // length
     rows = threads["rows"][:kept]
-    # Of those that are shown it says whose they are.
+    # Include the threads shown, for their names.
     searched = {row["utid"] for row in rows}
     rows += as_rows(known, utids=[utid for utid in shown if utid not in searched])["rows"]
     about["threads"] = {"rows": rows, "more": there - len(rows)}
@@ -188,7 +188,7 @@ def _with_details(
     for wait in source.waits:
         margin = max(wait["wait"], 20_000)
         begin = max(0, wait["ready"] - margin)
-        # Who waited, and for which CPU, before all others.
+        # First the waiting thread and the CPU that it waited for.
         lanes = [f"utid:{wait['utid']}"]
         if wait["queue"] is not None:
             lanes.append(f"cpu:{wait['queue']}")
@@ -205,7 +205,7 @@ def _with_details(
                 source.answer({"lanes": lanes, **window, "intervals": most}),
                 source.answer({"lanes": others, **window, "intervals": most // 2}),
             ]
-            # Each by itself: to pack everything anew for every wait would take minutes.
+            # Pack each wait separately: packing everything again for every wait would take minutes.
             size = _length(_embed({}, more, None, level=1, known=named))
             if size <= left:
                 parts, left = [*parts, *more], left - size

@@ -77,7 +77,7 @@ def around(trace: Trace, when: str | float) -> tuple[int, int]:
 
 
 def view_at(trace: Trace, text: str) -> str:
-    """What stands in the viewer's address for `--at`: a time, or a view as the viewer copies it.
+    """The form of `--at` in the viewer's address: a time, or a view as the viewer copies it.
 
     Raises `UsageError` for anything else.
     """
@@ -130,7 +130,7 @@ def listed(
             mine = None if chosen is None else pl.col("utid").is_in(list(chosen))
             found = once(findings, trace) if mine is None else findings(trace, where=mine)
         except (SchedscopeError, pl.exceptions.ColumnNotFoundError):
-            # Without switches there is nothing to find, and somebody's own tables may lack columns.
+            # Without switches there are no findings, and tables of other programs may lack columns.
             return []
     begin, end = trace.window
     rows = []

@@ -1,4 +1,6 @@
-"""What the viewer says of the trace itself: how far to trust it, and where events are missing."""
+"""What the viewer shows about the trace itself: how far to trust it, and where events are
+missing.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ MOST = 200
 def quality(trace: Trace, *, brief: bool = False) -> dict[str, Any]:
     """The verdict of `check` and the gaps in a line, its checks, and where events are missing.
 
-    `level` is the worst of the checks; None, with the reason as the line, where somebody's own
-    tables lack what is checked. With `brief` nothing is checked: the line has the gaps alone.
+    `level` is the worst of the checks; None, with the reason as the line, where tables of other
+    programs lack what is checked. With `brief` nothing is checked: the line has the gaps alone.
     """
     try:
         missing = "; ".join(gaps(trace) or [COMPLETE])

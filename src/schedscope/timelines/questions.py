@@ -1,4 +1,4 @@
-"""Every question that a timeline asks while somebody looks at it: one for kernel and server."""
+"""Every question of an open timeline, for both the notebook kernel and the server."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Questions:
         the findings, and they stand first among the threads.
         """
         known = overview.of(trace)
-        # Of a long trace each lane's rows are read from all of the table, and held.
+        # In a long trace each lane's rows are read from the whole table, and held.
         threads = _THREADS if known is None else _THREADS // 3
         self.timeline = Timeline(
             trace, lanes, overview=known, threads=threads, chosen=chosen, cpus=cpus
@@ -105,7 +105,7 @@ class Questions:
         self._pictures, self._others, self._finds = RLock(), RLock(), RLock()
 
     def about(self) -> dict[str, Any]:
-        """What the picture knows before it asks."""
+        """What the picture knows before any request."""
         return {
             **self.timeline.about(),
             "can": [kind for kind in KINDS if self._can(kind)],
@@ -116,7 +116,7 @@ class Questions:
     def reply(self, request: Any, stop: Event | None = None) -> Answer:
         """The answer and its buffers; a refusal is an answer, too, of kind `error`.
 
-        When `stop` is set nobody waits for it any more: a query ends.
+        When `stop` is set, the answer is no longer wanted and a query ends.
         """
         try:
             if not isinstance(request, Mapping):
@@ -194,7 +194,7 @@ class Questions:
     def _can(self, kind: str) -> bool:
         if kind not in ("requests", "marks"):
             return True
-        # Nobody asked for those on the axis: a long trace is not read for them.
+        # The marks on the axis are unrequested: a long trace is not read for them.
         lanes = self.timeline.lanes
         return has_calls(lanes.trace) and (kind == "requests" or lanes.overview is None)
 

@@ -3,7 +3,7 @@
 It listens on 127.0.0.1 only. It answers only requests that have the token of its address and come
 under a name of this machine: a page from elsewhere could reach the port, but does not know the
 token, and has another host or origin. It serves the page and the answers about this trace, and no
-files. How long and how many of those without the token are listened to is `visitors`' business.
+files. `visitors` limits connections without the token.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def check_installed() -> None:
 def application(
     questions: Questions, token: str, other: Questions | None = None, selected: str = ""
 ) -> Any:
-    """What the server says, as an ASGI application; with `other` of two traces to compare.
+    """The server as an ASGI application; with `other` of two traces to compare.
 
     `selected`: in words what it begins with, for the heading.
     """
@@ -175,7 +175,7 @@ def application(
 
 
 async def _unless_gone(request: Request, reply: Any, asked: Any) -> Any:
-    """The answer; when the page no longer waits for it, what computes it is told."""
+    """The answer; when the page no longer waits for it, the computation is stopped."""
     import asyncio
 
     from anyio import to_thread
@@ -236,7 +236,7 @@ def server_of(app: Any) -> Any:
                 stop.set()
             super().handle_exit(sig, frame)
 
-    # What goes wrong with one connection is that connection's; tracebacks help nobody.
+    # Errors of one connection concern only that connection; tracebacks would not help.
     level = "error" if os.environ.get("SCHEDSCOPE_DEBUG") else "critical"
     logging.getLogger("asyncio").setLevel(level.upper())
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""All that is known about one interval of a lane, and where it leads."""
+"""All that is known about one interval of a lane, with links to others."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def slice_at(lanes: Lanes, key: str, at: int) -> dict[str, Any]:
     """The interval of lane `key` at `at`, ns after the window's begin: who, what, and why.
 
     `state` is null where the trace does not show any. `before` and `after` are the thread's
-    neighbouring intervals; `wait` says what a wait consisted of, `woke` whom a thread that ran
-    woke, `tables` who ran meanwhile.
+    neighbouring intervals; `wait` says what a wait consisted of, `woke` which threads a running
+    thread woke, `tables` which threads ran meanwhile.
     """
     lane = lanes.around(key, at)
     here = _interval(lane, _place(lane, at))
@@ -227,7 +227,7 @@ def _wait(
 
 
 def _delayed(lanes: Lanes, utid: int, begin: int, end: int, span: str) -> list[dict[str, Any]]:
-    """Who waited for the CPU while the thread ran there."""
+    """The threads that waited for the CPU while the thread ran there."""
     try:
         frame = interference(_cut(lanes, begin, end)).filter(pl.col("utid") == utid)
     except SchedscopeError:

@@ -76,7 +76,7 @@ def query(trace: Trace, text: Any, stop: Event | None = None) -> dict[str, Any]:
     with _one_at_a_time, _request(trace, bare, used) as request:
         frame = _answer(request, stop or Event())
     if "len" in frame.columns and "n" not in frame.columns:
-        # What Polars calls a count(*), of a type that could be a time's.
+        # Polars' name for a count(*), whose type could also be that of a time.
         frame = frame.rename({"len": "n"})
     frames = ", ".join(f"{name}=trace.{name}" for name in used)
     return table(
@@ -90,7 +90,7 @@ def query(trace: Trace, text: Any, stop: Event | None = None) -> dict[str, Any]:
 
 
 def _without(text: str, kind: str) -> str:
-    """A blank for each part of this kind; what looks like one within a string or name is none."""
+    """A blank for each part of this kind; comment marks within strings or names do not count."""
     return _PARTS.sub(lambda part: " " if part[kind] is not None else part[0], text)
 
 
@@ -118,7 +118,7 @@ def _request(trace: Trace, text: str, used: list[str]) -> Iterator[bytes]:
 
 def _answer(request: bytes, stop: Event) -> pl.DataFrame:
     """The rows that the child found, one more than are shown."""
-    # The child sees the end of this pipe when we are gone, kill -9 included.
+    # The child sees the end of this pipe when this process ends, kill -9 included.
     reading, writing = os.pipe()
     command = [sys.executable, "-P", "-m", "schedscope.timelines.sql_child", str(reading)]
     try:
@@ -168,7 +168,7 @@ def _communicated(child: subprocess.Popen[bytes], request: bytes, stop: Event) -
 
 
 def _only_ours(lazy: pl.LazyFrame, trace: Trace, *folders: str) -> None:
-    """Whatever a query says: its plan may read this trace's files, and no others."""
+    """Whatever the query, its plan may read only this trace's files."""
     allowed = [*([str(trace.path)] if trace.path else []), *folders]
     for line in lazy.explain(optimized=False).splitlines():
         found = re.search(r"\b\w+ SCAN \[?(.*?)\]?(?:$|, )", line)

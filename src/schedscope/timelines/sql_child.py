@@ -53,10 +53,10 @@ def _end_with(lifeline: int) -> None:
 
 
 def _limit(seconds: int, memory: int, _result: int) -> None:
-    # Of all CPUs together; the parent counts the seconds on the wall.
+    # CPU time of all threads together; the parent limits the wall time.
     cpu = seconds * (os.cpu_count() or 1)
     resource.setrlimit(resource.RLIMIT_CPU, (cpu, cpu))
-    # What Polars says on its error output is kept in a file for a moment; nothing else is written.
+    # Polars' error output is kept in a file for a moment; nothing else is written.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # On Linux it is of what is allocated, and not of files that are mapped.

@@ -23,9 +23,9 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class Steps:
-    """A step function: `values[i]` from `starts[i]` to the next start, ns after the begin.
+    """A step function: `values[i]` from `starts[i]` to the next start, ns after the window's start.
 
-    A value of -1 is not known. `sums[i]` is the area, and `known[i]` the known time, before step i.
+    A value of -1 is unknown. `sums[i]` is the area, and `known[i]` the known time, before step i.
     """
 
     starts: Ints
@@ -75,10 +75,10 @@ Heights = Steps | Instants
 
 
 class Reader:
-    """Reads the lanes of one kind in a stretch of the window, ns after its begin."""
+    """Reads the lanes of one kind in a stretch of the window, ns after its start."""
 
     def __init__(self, trace: Trace, cpus: list[int]) -> None:
-        """Of these CPUs; takes nothing from the trace yet."""
+        """Lanes of these CPUs; reads nothing from the trace yet."""
         self.trace, self._cpus = trace, cpus
         self.origin, self._until = trace.window
 

@@ -19,7 +19,7 @@ _TOP = 15
 
 
 def stretch(lanes: Lanes, begin: int, end: int) -> dict[str, Any]:
-    """Who waited, who ran, and who delayed whom in `[begin, end)`, ns after the window's begin.
+    """Threads that waited, ran and delayed others in `[begin, end)`, ns after the window's start.
 
     Raises `UsageError` for a stretch that lies outside.
     """

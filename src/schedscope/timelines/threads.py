@@ -27,7 +27,7 @@ def thread_list(
     most: int | None = None,
     also: Sequence[int] = (),
 ) -> pl.DataFrame:
-    """One row per thread but the idle ones, who waited most first; before them the `chosen`.
+    """One row per thread but the idle ones, the longest waiting first; before them the `chosen`.
 
     With `most` so many of those that waited most, and besides the `chosen` and `also`.
 
@@ -65,7 +65,7 @@ def thread_list(
 
 
 def as_rows(threads: pl.DataFrame, text: str = "", utids: Any = None) -> dict[str, Any]:
-    """Those threads in whose names, numbers, process or control group all words of `text` stand.
+    """The threads whose names, numbers, process or control group contain all words of `text`.
 
     With `utids` those of these numbers instead. At most `MOST`; `more` says how many are left out.
     Raises `UsageError` for what is no text or no list of numbers.

@@ -50,7 +50,7 @@ class Together:
     """Sums over groups of CPUs, made in one pass over `states` when first asked for."""
 
     def __init__(self, trace: Trace) -> None:
-        """Take nothing from the trace yet."""
+        """Reads nothing from the trace yet."""
         self._trace = trace
         self.scale = max(1, -(-trace.duration // _BINS))
         self.bins = -(-trace.duration // self.scale)
@@ -64,7 +64,8 @@ class Together:
         return place in _place_of(self._trace, by).values()
 
     def sums(self, key: str) -> dict[str, Ints]:
-        """Of each stretch: the time that CPUs were busy, or threads waited, and what it is part of.
+        """For each stretch: the time that CPUs were busy, or threads waited, and the whole that it
+        is part of.
 
         That is the CPUs' time in which it is known what they did, or the time that passed.
         """

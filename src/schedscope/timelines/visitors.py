@@ -20,7 +20,7 @@ _strangers: dict[tuple[str, int], tuple[Any, asyncio.TimerHandle]] = {}
 
 
 def protocol() -> type[asyncio.Protocol]:
-    """The server's protocol, which lets nobody in for good who does not know the token."""
+    """The server's protocol, which closes connections that do not show the token."""
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Protocol(H11Protocol):
@@ -37,7 +37,7 @@ def protocol() -> type[asyncio.Protocol]:
 
 
 def know(client: tuple[str, int] | None) -> None:
-    """This one has shown the token, or is gone."""
+    """This connection has shown the token, or has ended."""
     if client is not None and (found := _strangers.pop((client[0], client[1]), None)):
         found[1].cancel()
 
@@ -52,5 +52,5 @@ def _arrived(client: tuple[str, int], transport: Any) -> None:
 
 
 def _most() -> int:
-    """Fewer where a process may have few files open."""
+    """Fewer where the limit of open files is low."""
     return min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)

@@ -54,7 +54,7 @@ def findings_widget(trace: Trace, cards: str) -> Any:
 
 @cache
 def _widget_class() -> Any:
-    # The class can only be made where its base is installed.
+    # The class can only be defined where its base is installed.
     try:
         import anywidget
         import traitlets
@@ -67,7 +67,7 @@ def _widget_class() -> Any:
         cards = traitlets.Unicode().tag(sync=True)
 
         def __init__(self, source: Any, cards: str = "") -> None:
-            # Behind cards there may never be a timeline: it is made when one is asked for.
+            # With cards a timeline may never be needed: it is made on demand.
             super().__init__(about={} if cards else source.about(), cards=cards)
             self._source = source
             self.on_msg(self._reply)

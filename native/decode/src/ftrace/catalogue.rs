@@ -66,8 +66,8 @@ impl Builder {
     pub fn add(&mut self, system: &str, text: &str, place: impl Display + Copy) -> Result<()> {
         let (name, id) = name_and_id(text, place)?;
         if self.catalogue.index[usize::from(id)] != 0 {
-            // Two texts for one number: a kernel tells each event once, and
-            // trace-cmd keeps the first.
+            // Two texts for one number: a kernel describes each event once, and trace-cmd keeps the
+            // first.
             return Ok(());
         }
         let plan = if Plan::wants(system, name) {
@@ -96,8 +96,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Records are told apart before their layout is known, so the type must
-    /// stand where every other event has it.
+    /// Records are distinguished before their layout is known, so the type must stand where every
+    /// other event has it.
     fn check_type(&mut self, format: &EventFormat, place: impl Display) -> Result<()> {
         let found = match format.field("common_type") {
             Some(field) if field.size == 2 => field.offset,

@@ -96,8 +96,8 @@ impl CpuStats {
         self.read.saturating_add(self.unread).saturating_sub(there)
     }
 
-    /// Are events missing ahead of the last one of the file, nobody knows where? The file
-    /// reaches as far as what was read: it was not cut, and lacks something inside.
+    /// Are events missing at an unknown place before the last one of the file? The file reaches as
+    /// far as what was read: it was not cut, and lacks something inside.
     pub fn missing_inside(&self, there: u64, clock: &Clock, last: Option<i64>) -> bool {
         let reaches = self.oldest.zip(last);
         self.missing(there) > self.unread
@@ -105,8 +105,8 @@ impl CpuStats {
             && reaches.is_some_and(|(oldest, last)| clock.apply(oldest) <= last)
     }
 
-    /// Are those that are missing the first ones? Somebody else has read them,
-    /// if what the buffer still held then is all in the file.
+    /// Are those that are missing the first ones? Another reader took them, if the file has all
+    /// that the buffer still held then.
     pub fn missing_first(&self, there: u64) -> bool {
         self.unread > 0 && self.unread == there && self.read > 0
     }

@@ -129,8 +129,7 @@ pub struct Chunks {
     compressed: Vec<u8>,
 }
 
-/// Chunks that whoever was given one may still ask for the place of: the next ones may have been
-/// read ahead.
+/// Chunks whose place their users may still ask for: the next ones may have been read ahead.
 const REMEMBERED: usize = 8;
 
 impl Chunks {

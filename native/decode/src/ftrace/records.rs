@@ -29,11 +29,11 @@ const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
 /// CLONE_THREAD of clone(2).
 const CLONE_THREAD: i64 = 0x10000;
 
-/// What one record needs to know of those before it: forks told twice,
-/// yields before switches, interrupts still open.
+/// What one record needs to know of those before it: forks reported twice, yields before switches,
+/// interrupts still open.
 #[derive(Default)]
 pub struct Mapper {
-    /// Children told by task_newtask whose sched_process_fork is to come.
+    /// Children announced by task_newtask whose sched_process_fork is still to come.
     announced: FxHashSet<u32>,
     cpus: Vec<CpuMemory>,
     /// sched_yield is recorded: at least one was seen.
@@ -240,7 +240,7 @@ impl Mapper {
                     same_process: None,
                 }
             }
-            // Comes just before sched_process_fork and tells more.
+            // Comes just before sched_process_fork and has more fields.
             Action::NewTask {
                 common,
                 child,
@@ -343,8 +343,8 @@ impl Mapper {
                 kind: flags.map(|flags| LockKind::of_flags(flags.read::<BIG>(data))),
                 value: value.map(|value| value.read::<BIG>(data) as i32),
             },
-            // Whoever an interrupt came upon has asked for nothing, and a disk that is done
-            // may interrupt anybody.
+            // The interrupted thread has requested nothing: a completed request may interrupt any
+            // thread.
             Action::DiskRequest {
                 common,
                 step,

@@ -28,7 +28,7 @@ pub struct CpuPart {
     pub cut: bool,
     /// The recorder did not come to the end of this CPU: more may have happened.
     pub unfinished: bool,
-    /// It begins with the oldest event that was kept: nothing tells what came before.
+    /// It begins with the oldest event that was kept: what came before is unknown.
     pub late: bool,
 }
 
@@ -57,8 +57,8 @@ const LATE: i64 = 500_000_000;
 const SAMPLED: u64 = 2 << 20;
 
 impl FtraceTrace {
-    /// Formats are described whether recorded or not: looks at the first
-    /// events to tell which wake steps there are.
+    /// Formats are described whether recorded or not: looks at the first events to find which wake
+    /// steps there are.
     pub fn sample_wakes(&mut self) -> Result<()> {
         let describes = |name| self.plan.catalogue.describes(name);
         let described = (describes("sched_waking"), describes("sched_wakeup"));
@@ -130,9 +130,9 @@ impl FtraceTrace {
         }))
     }
 
-    /// A CPU's events lie in the window of the recording, and before the kernel counted them.
-    /// Where it did, they may come later than the window: on a busy host recording is switched
-    /// off when whoever does that gets a CPU.
+    /// A CPU's events lie in the window of the recording, and before the kernel counted them. Where
+    /// it did, they may come later than the window: on a busy host recording is switched off only
+    /// when the recorder gets a CPU.
     fn check_together(&self) -> Result<()> {
         let extents = match self.big_endian {
             true => self.extents::<true>()?,
@@ -649,7 +649,7 @@ mod tests {
         assert!(!inside(stats(0, 900), None));
         assert!(!inside(stats(0, 880), Some(6_000)));
         assert!(!inside(stats(20, 880), Some(6_000)));
-        // Read by somebody else before.
+        // Read by another reader before.
         assert!(!inside(stats(880, 20), Some(6_000)));
     }
 }

@@ -18,7 +18,7 @@ pub struct Symbols {
     names: Vec<Box<str>>,
 }
 
-/// No function is larger: an address farther from any is nobody's.
+/// No function is larger: an address farther from any belongs to none.
 const LARGEST: u64 = 1 << 20;
 
 impl Symbols {

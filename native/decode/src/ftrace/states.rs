@@ -1,9 +1,9 @@
 //! What `prev_state` of sched_switch means: the bits differ by kernel release,
 //! so they are read from the event's own print format, letter by letter.
 //!
-//! Linux 4.14 logs the *number* of a letter in place of its bit (`fls` of the
-//! state), under a print format that takes it for bits: its D|T is a Z, its t
-//! an I. Such a format is told by its `+`, which is not the bit above the letters.
+//! Linux 4.14 logs the *number* of a letter in place of its bit (`fls` of the state), under a print
+//! format that takes it for bits: its D|T is a Z, its t an I. Such a format is recognised by its
+//! `+`, which is not the bit above the letters.
 
 use crate::model::event::State;
 
@@ -67,8 +67,8 @@ impl StateTable {
         Some(table)
     }
 
-    /// For sources that tell only the kernel release ("6.18.0-arch1").
-    /// Bits: include/linux/sched.h and trace/events/sched.h of these releases.
+    /// For sources that give only the kernel release ("6.18.0-arch1"). Bits: include/linux/sched.h
+    /// and trace/events/sched.h of these releases.
     pub fn for_release(release: &str) -> Self {
         let mut numbers = release
             .split(|c: char| !c.is_ascii_digit())
@@ -87,8 +87,8 @@ impl StateTable {
                 single: true,
                 ..Self::new(letters("SDTtXZPI"), 0x100)
             },
-            // Whether a release of 4.14 logs numbers or bits, each value tells,
-            // but for 8: t is rare, I is what every idle kernel worker leaves in.
+            // Whether a release of 4.14 logs numbers or bits, each value shows, except 8: t is
+            // rare, I is what every idle kernel worker leaves in.
             (4, 14) => Self::new(letters("SDTtXZPI"), 0x1100).numbered(),
             v if v >= (4, 8) => Self::new(letters("SDTtXZxKWPNn"), 0x1000),
             v if v >= (4, 2) => Self::new(letters("SDTtXZxKWPN"), 0x800),
@@ -141,8 +141,8 @@ impl StateTable {
         Some(self.decode(value).0)
     }
 
-    /// Can a kernel have written this? One bit more than its `+` says in `trace.dat` of
-    /// schedscope that nobody knows.
+    /// Can a kernel have written this? In schedscope's own `trace.dat` one bit above its `+` means
+    /// "unknown".
     #[inline]
     pub fn can_be(&self, value: u64) -> bool {
         !self.single || (value & value.wrapping_sub(1) == 0 && value <= self.plus << 1)

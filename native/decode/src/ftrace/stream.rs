@@ -108,7 +108,7 @@ pub struct CpuStream<const BIG: bool> {
     record: Option<Record>,
     counts: Vec<u64>,
     backwards: u64,
-    /// Sum of the losses the sub-buffers told, and how many told no number.
+    /// Sum of the losses that the sub-buffers count, and how many give no number.
     told_lost: u64,
     uncounted_gaps: u64,
     damaged: u64,
@@ -195,12 +195,12 @@ impl<const BIG: bool> CpuStream<BIG> {
         self.backwards
     }
 
-    /// How many lost events the sub-buffers told of.
+    /// How many lost events the sub-buffers report.
     pub fn told_lost(&self) -> u64 {
         self.told_lost
     }
 
-    /// Sub-buffers that told of losses without their number.
+    /// Sub-buffers that report losses without their number.
     pub fn uncounted_gaps(&self) -> u64 {
         self.uncounted_gaps
     }
@@ -396,9 +396,9 @@ impl<const BIG: bool> CpuStream<BIG> {
         Ok(true)
     }
 
-    /// The loss before the record at `end`. Where that has the very time of the
-    /// last one before it, the loss goes on to the next record: a loss of no
-    /// length could concern nobody, and stands behind all facts of its instant.
+    /// The loss before the record at `end`. Where that has the very time of the last one before it,
+    /// the loss goes on to the next record: a loss of no length would concern no thread, and stands
+    /// behind all facts of its instant.
     #[cold]
     fn close_gap(&mut self, end: i64) {
         if self.last == Some(end) {
@@ -573,7 +573,7 @@ impl<const BIG: bool> CpuStream<BIG> {
             Tail::Counted(stats) => {
                 let there = self.records();
                 let missing = stats.missing(there);
-                // Damage left out tells of itself.
+                // Skipped damage is reported separately.
                 let elsewhere = stats.missing_first(there)
                     || stats.missing_inside(there, &self.clock, self.last);
                 if missing > 0 && !elsewhere && self.damaged == 0 {
@@ -582,8 +582,8 @@ impl<const BIG: bool> CpuStream<BIG> {
             }
         }
         if let (Some(gap), Some(last)) = (self.gap.take(), self.last) {
-            // At the very end of the trace it has no length, and still tells that
-            // what was open then did not end in sight.
+            // At the very end of the trace it has no length, and still shows that the end of what
+            // was open then is unknown.
             let begin = self.loss.map_or(last, |(begin, ..)| begin);
             self.loss = Some((begin, shared.end.map_or(last, |end| end.max(last)), gap));
         }
