@@ -181,8 +181,7 @@ def pool(
     every: Time = "400us",
     seed: int = 1,
 ) -> Workload:
-    """A dispatcher that puts a request into a queue `every` at this interval, and `workers` that
-    serve it.
+    """A dispatcher that puts a request into a queue once per `every`, and `workers` that serve it.
 
     This is how a thread pool works: a mutex guards the queue, and a worker that finds it empty
     sleeps until something is put in. A service takes about `service` (drawn from half to one and a

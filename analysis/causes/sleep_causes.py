@@ -1,11 +1,11 @@
 """What threads slept for, from system calls and requests to disks (Linux, where recorded).
 
-Of each time off the CPU: the last end of a system call that the thread had before it. An entry says
-which call it slept in; a return, that it was in none. The next one must fit, and nothing may be
-missing between the two: else the cause is `unknown`. A request to a disk whose end woke the thread
-that had made it says more than the call; so does the kernel where it says itself that a sleep was
-for I/O, or where its stack shows that it was for a page fault. Where no call is known, a stack
-shows it.
+For each time off the CPU, the thread's last entry into or return from a system call is found. An
+entry says which call it slept in; a return, that it was in none. The next one must fit, and nothing
+may be missing between the two: else the cause is `unknown`. A request to a disk whose end woke the
+thread that had made it says more than the call; so does the kernel where it says itself that a
+sleep was for I/O, or where its stack shows that it was for a page fault. Where no call is known, a
+stack shows it.
 """
 
 from __future__ import annotations

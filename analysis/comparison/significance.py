@@ -137,7 +137,7 @@ def between_blocks(
 
 def cliffs_delta(a: Floats, b: Floats) -> float:
     """The probability that a value of `b` exceeds one of `a` minus that of the reverse: -1 to 1, 0
-    if equally.
+    if they are equal.
 
     >>> cliffs_delta(np.array([1.0, 2.0]), np.array([3.0, 4.0]))
     1.0

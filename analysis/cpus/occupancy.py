@@ -25,7 +25,7 @@ def reading_once(trace: Trace, *, weighed: bool = True) -> Iterator[None]:
 
     `weighed`: some of them ask for weights.
 
-    It takes 12 bytes for each row of `states`, of 200 MB at most: so it is not kept for long. Each
+    It takes 12 bytes for each row of `states`, 200 MB at most, so it is not kept for long. Each
     question reads a longer table of a `.sched` folder again.
     """
     if trace in _readings:

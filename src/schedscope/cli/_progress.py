@@ -26,7 +26,7 @@ class Progress:
         self._watched = sys.stderr is not None and sys.stderr.isatty()
 
     def __call__(self, done: int, total: int) -> None:
-        """Note that `done` of `total` bytes are done."""
+        """Reports that `done` of `total` bytes are processed."""
         rate = done / max(1e-9, time.monotonic() - self._start)
         self.note(done, total, lambda: f"{units.size(rate)}/s")
 

@@ -150,7 +150,7 @@ def idle_episodes(
             # Room for the words beside the bars.
             limits = (min(begins) - 0.02 * span, max(ends) + 0.75 * span)
             axes.set_xlim(limits)
-            # Beyond the last episode there are only labels: no tick labels there.
+            # Beyond the last episode there are only labels, and no ticks.
             last = max(ends) + 0.02 * span
             axes.set_xticks([tick for tick in axes.get_xticks() if limits[0] <= tick <= last])
         axes.grid(visible=False, axis="y")
