@@ -344,7 +344,7 @@ def fitted(workload: Workload, way: Replay, ncpu: int) -> Workload:
             raise UsageError(
                 f"{several(ncpu, 'CPU')} with only some threads replayed",
                 "all threads",
-                "the others ran on CPUs that would not be there; leave out the selection",
+                "the others ran on CPUs that would not be there: --others replay",
             )
         if not left and not kernel.get(utid, False):
             raise UsageError(
