@@ -426,7 +426,7 @@ def test_per_cpu_kernel_threads_leave_with_their_cpu() -> None:
         ("--set nope=1", "tunable"),
         ("--replays 0 --cpus 4", "from 1 to 100"),
         ("--by cgroup --cpus 4", "cgroup"),
-        ("--comm hog-1 --pin hog-1=0 --cpus 1", "leave out the selection"),
+        ("--comm hog-1 --pin hog-1=0 --cpus 1", "--others replay"),
         ("--comm nobody --cpus 1", "--comm nobody"),
         ("--others compete --cpus 4", "a selection of threads as well"),
         ("--top 0 --cpus 4", "1 or more"),
