@@ -51,8 +51,8 @@ def matching(way: Replay, workload: Workload, text: str) -> pl.Series:
         chosen = pl.col(kind) == int(rest)
     mine = set(chosen_threads(way.trace, chosen).to_list())
     # Added load is not a thread of the recording.
-    added = [None] * (workload.threads.height - len(way.utids))
-    found = pl.Series([utid in mine for utid in [*way.utids, *added]], dtype=pl.Boolean)
+    added = [None] * (workload.threads.height - len(way.origins))
+    found = pl.Series([utid in mine for utid in [*way.origins, *added]], dtype=pl.Boolean)
     if not found.any():
         raise UsageError(
             f"no thread of {text!r}" + (" is replayed" if mine else ""),
@@ -79,6 +79,8 @@ def _by_name(workload: Workload, text: str, *, number: bool) -> pl.Series:
 
 
 def _expected(workload: Workload, what: str) -> str:
-    some = bool(workload.info.get("threads_left_out"))
-    of = "one of the selected threads, which are those replayed" if some else "one of the trace"
-    return f"{what}, {of}"
+    info = workload.info
+    if not info.get("threads_left_out"):
+        return f"{what}, one of the trace"
+    rest = "or of the others" if info["others"] == "replay" else "which are those replayed"
+    return f"{what}, one of the selected threads, {rest}"

@@ -159,3 +159,15 @@ def test_a_cpuset_keeps_what_its_threads_asked_for_of_it() -> None:
     masks = change(way, pin={"cgroup:/web": "2-3"}).workload.threads["cpus"].to_list()
     assert masks == ["2-3", "2", "2-3"]
     assert change(way, pin={"web": "2-3"}).workload.threads["cpus"].to_list() == ["2-3"] * 3
+
+
+def test_threads_outside_a_selection_are_named_by_process_where_they_are_replayed(
+    host: Trace,
+) -> None:
+    selected = pl.col("comm") == "web"
+    whole = replay(host, where=selected, others="replay")
+    for name in ("GC 0", "process:java"):
+        assert matching(whole, whole.workload, name).any(), name
+    apart = replay(host, where=selected, others="occupy")
+    with pytest.raises(UsageError, match="is replayed"):
+        matching(apart, apart.workload, "process:java")
