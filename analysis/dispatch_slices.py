@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.threads.of_threads import chosen_threads, threads_with
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     Most slices given first. Raises `UsageError` for another column.
     """
     keys = keys_of(by, BY)
-    threads = threads_with(trace, [*keys, *(where.meta.root_names() if where is not None else ())])
+    threads = threads_with(trace, keys)
     if where is not None:
-        threads = threads.filter(where)
+        threads = threads.filter(pl.col("utid").is_in(chosen_threads(trace, where).implode()))
     chosen = threads.select("utid", *(key for key in keys if key != "utid")).collect()
     steps = trace.dispatch_queues.filter(pl.col("step") == "insert")
     puts = steps.select(

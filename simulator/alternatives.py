@@ -77,9 +77,8 @@ def _ways(way: Replay, others: str | None) -> Iterator[tuple[str, str, Replay]]:
 def _again(way: Replay, **options: Any) -> Replay:
     """The recording extracted with another option."""
     info = way.workload.info
-    where = None
-    if info["threads_left_out"]:
-        where = pl.col("utid").is_in(way.utids.drop_nulls().implode())
+    mine = way.selected
+    where = None if mine is None else pl.col("utid").is_in(mine.implode())
     same = {key: info[key] for key in ("external", "others", "cut")}
     return replay(way.trace, where=where, **{**same, **options})
 

@@ -21,7 +21,8 @@ WAYS = ("replay", *APART)
 JUDGED = ("waiting", "cpu_time")
 
 LITTLE = 0.001
-"""CPU time, or waiting, of this share of the machine's time is as good as none."""
+"""CPU time, or waiting, of this share of the machine's time is as good as none: here added to both
+sides, in verdicts the least that is compared."""
 
 
 def nearest(

@@ -140,9 +140,7 @@ def of_ways(
     if policies is None:
         policies = [ways[0].policy, *null_models(ways[0].policy)]
     chosen, given = asked_policies(ways[0].trace, policies, set)
-    counted: list[pl.Series | None] = [
-        way.utids.drop_nulls() if way.workload.info["threads_left_out"] else None for way in ways
-    ]
+    counted: list[pl.Series | None] = [way.selected for way in ways]
     if mine is not None:
         counted = list(mine)
     both = list(zip(ways, counted, strict=True))

@@ -56,6 +56,11 @@ class Replay:
     until: str
 
     @property
+    def selected(self) -> pl.Series | None:
+        """The utids of the threads that the answer is about; None if those are all."""
+        return self.utids.drop_nulls() if self.workload.info["threads_left_out"] else None
+
+    @property
     def policy(self) -> str:
         """The model of the recorded scheduler; raises `UsageError` if there is none."""
         return recorded_policy(self.trace)

@@ -109,9 +109,9 @@ def outside_share(way: Replay) -> float:
     trace = way.trace
     mine = _of_command(trace)
     if mine is None:
-        if not way.workload.info["threads_left_out"]:
-            return 0.0
-        mine = way.utids.drop_nulls()
+        mine = way.selected
+    if mine is None:
+        return 0.0
     inside = pl.col("utid").is_in(mine.implode())
     ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
     sums = ran.select(own=pl.col("dur").filter(inside).sum(), total=pl.col("dur").sum()).collect()

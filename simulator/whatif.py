@@ -18,6 +18,7 @@ from schedscope.analysis.asking.arguments import check_traces
 from schedscope.analysis.threads.of_threads import Where, where_in
 from schedscope.errors import UsageError
 from schedscope.simulator.alternatives import Alternative, alternatives
+from schedscope.simulator.background_choice import LITTLE
 from schedscope.simulator.change import Changed, change
 from schedscope.simulator.nearest_way import nearest_ways
 from schedscope.simulator.policy import Policy
@@ -63,9 +64,6 @@ FEW_REPLAYS = 2
 AS_WELL = 1.1
 """Another extraction explains a recording as well if its replay is off by at most this many times
 the factor by which the first one is, in the figure that is off most."""
-
-LITTLE = 0.001
-"""CPU time, or waiting, below this share of the machine's time counts as this share."""
 
 CONFIGURATIONS = ("recorded", "replayed", "changed")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from schedscope import units
-from schedscope.present.bounds import bounded, with_intervals
+from schedscope.present.bounds import upper_bounds, with_intervals
 from schedscope.present.columns import Column, choose, conventional
 from schedscope.present.compare_table import difference_columns, worded_differences
 from schedscope.present.html_table import html_headline, html_table
@@ -169,7 +169,7 @@ def shown(frame: pl.DataFrame, source: Source) -> str:
 def columns(frame: pl.DataFrame, source: Source) -> list[Column]:
     """Under the headings of the terminal, without bounds, numbers of threads, and empty columns."""
     origin = source.trace.origin if source.trace is not None else 0
-    upper = {f"{name}_high" for name in frame.columns if bounded(name, frame.columns)}
+    upper = upper_bounds(frame.columns)
     names = [
         name
         for name in _ONLY.get(source.question, frame.columns)

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> Answer:
     return Answer(
         frame,
         choose(
-            shown := with_intervals(frame),
+            shown := with_intervals(frame, question=question),
             names,
             question=question,
             narrow=narrow,

@@ -274,8 +274,7 @@ def _parts(
     asked = args.machine if args.cpus is None else args.cpus
     if asked is not None:
         workload = fitted(workload, source, machine(asked).ncpu)
-    mine = source.utids.drop_nulls() if source.workload.info["threads_left_out"] else None
-    return workload, rows_of(RECORDED, source.trace, by_class=True, utids=mine)
+    return workload, rows_of(RECORDED, source.trace, by_class=True, utids=source.selected)
 
 
 RECORDED = "as recorded"
@@ -285,7 +284,7 @@ def _replayed(source: Workload | Replay, ncpu: int) -> pl.Series | None:
     """The threads of a simulated trace that were selected; None for all."""
     from schedscope.simulator.replay import Replay
 
-    if not isinstance(source, Replay) or not source.workload.info["threads_left_out"]:
+    if not isinstance(source, Replay) or source.selected is None:
         return None
     # Threads of a workload are numbered after the idle ones; background load belongs to no recorded
     # thread.

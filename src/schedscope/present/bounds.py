@@ -60,9 +60,10 @@ def with_intervals(
     from schedscope.present.columns import conventional
     from schedscope.present.text_table import way
 
+    upper = upper_bounds(frame.columns)
     for column in conventional(frame, question=question):
         name, high = column.name, f"{column.name}_high"
-        if not bounded(name, frame.columns) or not frame.schema[name].is_numeric():
+        if high not in upper or not frame.schema[name].is_numeric():
             continue
         pairs = frame.select(name, high).rows()
         text = texts.get(name) or way(column.kind)
@@ -72,13 +73,13 @@ def with_intervals(
     return frame
 
 
-def bounded(name: str, names: Collection[str]) -> bool:
-    """Whether `NAME_high` is the upper bound of this column, and not the end of a range around it.
+def upper_bounds(names: Collection[str]) -> set[str]:
+    """The columns `NAME_high` that are the upper bound of `NAME`, not the end of a range around it.
 
-    >>> bounded("max", ["max", "max_high"]), bounded("max", ["max", "max_low", "max_high"])
-    (True, False)
+    >>> upper_bounds(["max", "max_high", "total", "total_low", "total_high"])
+    {'max_high'}
     """
-    return f"{name}_high" in names and f"{name}_low" not in names
+    return {f"{name}_high" for name in names if f"{name}_low" not in names} & set(names)
 
 
 def coverage_line(coverage: float | None, of: str = "this selection") -> str:

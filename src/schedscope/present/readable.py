@@ -41,7 +41,7 @@ class Readable:
 
     def _worded(self) -> tuple[pl.DataFrame, list[Column]]:
         """The frame with bounds as intervals, and how each column is shown."""
-        from schedscope.present.bounds import bounded, with_intervals
+        from schedscope.present.bounds import upper_bounds, with_intervals
         from schedscope.present.columns import conventional
         from schedscope.present.text_table import way
 
@@ -50,7 +50,7 @@ class Readable:
             replace(column, kind="time") if column.name in self.times else column
             for column in conventional(self.frame, question=question, origin=self.origin)
         ]
-        upper = {f"{name}_high" for name in self.frame.columns if bounded(name, self.frame.columns)}
+        upper = upper_bounds(self.frame.columns)
         worded = with_intervals(self.frame, {each.name: way(each.kind) for each in columns})
         return worded, [
             each
