@@ -6,6 +6,7 @@ import tarfile
 from pathlib import Path
 
 import polars as pl
+from archives import unpack
 from freebsd.compact import Translator
 
 import schedscope as ss
@@ -16,7 +17,7 @@ ARCHIVE = Path(__file__).parents[2] / "fixtures" / "freebsd-13.2" / "inter.tar.x
 def with_inter(folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
     """The recording as `--with inter` would have made it, and the kernel's values."""
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     old = (folder / "events.txt").read_text(errors="surrogateescape")
     base = int(old.split("\t", 4)[3])
     names = ("ts", "cpu", "tid", "ran", "slept", "prio")

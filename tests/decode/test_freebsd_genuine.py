@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from archives import unpack
 
 import schedscope as ss
 from schedscope.simulator.extract import extract, report
@@ -25,7 +26,7 @@ COUNTED = re.compile(
 def unpacked(name: str, folder: Path) -> Path:
     """The capture in an archive; `mix.txt` lies beside it."""
     with tarfile.open(GENUINE / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     return folder / f"{name}.capture"
 
 

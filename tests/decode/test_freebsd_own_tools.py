@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from archives import unpack
 
 import schedscope as ss
 
@@ -18,7 +19,7 @@ COUNTED = re.compile(r"thread (\S+) tid (\d+) cpu_ns (\d+) rusage_us \d+ nvcsw (
 
 def unpacked(name: str, folder: Path) -> Path:
     with tarfile.open(GENUINE / f"{name}.tar.xz") as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     return folder
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from archives import unpack
 
 import schedscope as ss
 from schedscope.analysis.shares.group_weights import AUTOGROUP
@@ -401,7 +402,7 @@ def test_sessions_share_where_the_host_has_no_control_groups() -> None:
 def test_a_recorded_quota_is_kept(tmp_path: Path, name: str, policy: str) -> None:
     """Without its quota the group took about twice as much, by which threads share a CPU."""
     with tarfile.open(FIXTURES / "lab" / f"{name}-quota.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        unpack(archive, tmp_path)
     trace = ss.open(tmp_path / "lab.capture")
     frame = ss.whatif(trace, quota={"/limited": "none"}, by="cgroup", replays=1)
     own = frame.filter(pl.col("cgroup") == "/limited")
