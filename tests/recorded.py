@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from schedscope import _native
+from schedscope.parsers.schema import TABLES
 from schedscope.store.trace import Trace
 
 MS = 1_000_000
@@ -17,8 +17,7 @@ MS = 1_000_000
 
 def table(name: str, rows: list[dict[str, Any]]) -> pl.DataFrame:
     """Rows of a table of facts; missing columns are null."""
-    schema = pl.DataFrame(_native.empty_tables()[name]).schema
-    return pl.DataFrame(rows, schema=schema)
+    return pl.DataFrame(rows, schema=TABLES[name].schema)
 
 
 def recorded(

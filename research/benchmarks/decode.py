@@ -46,6 +46,7 @@ HOWS = ("events", "facts", "memory", "convert")
 CHILD = """
 import json, os, resource, sys, tempfile
 from schedscope import _native
+from schedscope.parsers.schema import TABLES
 how, path = sys.argv[1:]
 def spent():
     usage = resource.getrusage(resource.RUSAGE_SELF)
@@ -60,7 +61,7 @@ elif how == "convert":
     _native.convert(path, folder.name, jobs=1)
 else:
     inferred = {"states", "waits", "losses"}
-    only = sorted(set(_native.empty_tables()) - inferred) if how == "facts" else None
+    only = sorted(set(TABLES) - inferred) if how == "facts" else None
     tables = _native.decode(path, only=only, jobs=1)[0]
 cpu = spent() - before
 if how == "facts":

@@ -18,6 +18,7 @@ from tracedat_judge import Judged, report
 import schedscope as ss
 from schedscope import _native
 from schedscope.errors import FormatError, SchedscopeError, UsageError
+from schedscope.parsers.schema import TABLES
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 YIELD = FIXTURES / "linux-trace-cmd-yield.dat"
@@ -150,9 +151,8 @@ def streams(draw: st.DrawFn) -> tuple[int, Tables]:
                         "to_cpu": draw(cpu_or_none),
                     }
                 )
-    empty = {name: pl.DataFrame(table).clear() for name, table in _native.empty_tables().items()}
     tables = {
-        name: pl.DataFrame(found, schema=empty[name].schema, orient="row") if found else empty[name]
+        name: pl.DataFrame(found, schema=TABLES[name].schema, orient="row")
         for name, found in rows.items()
     }
     tables["threads"] = pl.DataFrame(

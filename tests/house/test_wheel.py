@@ -208,7 +208,7 @@ def test_the_installed_wheel_runs(tmp_path: Path) -> None:
     )
     code = (
         "import schedscope, sys; assert schedscope.__file__.startswith(sys.argv[1]);"
-        "from schedscope import _native; print(len(_native.empty_tables()));"
+        "from schedscope import _native; print(len(_native.declared_tables()));"
         "from schedscope.cli import main; sys.exit(main(['--version']))"
     )
     done = subprocess.run(

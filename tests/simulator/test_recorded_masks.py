@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope import _native
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator.change import change
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.recorded_masks import changed_masks
@@ -29,7 +29,6 @@ def moved(
 
     `back`: it returns to CPU 0; `renamed`: its name changes so long after 1 ms.
     """
-    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     switches: list[tuple[Any, ...]] = [
         (0, 0, 0, "runnable", SETTER),
         (1 * MS + 5, 0, SETTER, "runnable", STOPPER),
@@ -59,19 +58,19 @@ def moved(
             "start_ts": [{SETTER: 0, CHILD: 2 * MS}.get(u) for u in range(6)],
         }
     )
-    schema = empty["threads"].schema
+    schema = TABLES["threads"].schema
     threads = threads.with_columns(
         pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name not in threads
     )
     waits = [(2 * MS, 28 * MS, CHILD, "runnable", 1)]
     states = pl.DataFrame(waits, schema=("ts", "dur", "utid", "state", "cpu"), orient="row")
-    of_states = empty["states"].schema
+    of_states = TABLES["states"].schema
     states = states.with_columns(
         pl.lit(None, dtype).alias(name) for name, dtype in of_states.items() if name not in states
     )
     new = [] if renamed is None else [(1 * MS + renamed, SETTER, "other")]
     tables = {
-        "switches": pl.DataFrame(rows, schema=empty["switches"].schema, orient="row"),
+        "switches": pl.DataFrame(rows, schema=TABLES["switches"].schema, orient="row"),
         "wakeups": pl.DataFrame(
             [
                 {
@@ -81,7 +80,7 @@ def moved(
                 }
                 for row in wakeups
             ],
-            schema=empty["wakeups"].schema,
+            schema=TABLES["wakeups"].schema,
         ),
         "threads": threads.select(schema.names()).cast(
             {"utid": pl.UInt32, "parent_utid": pl.UInt32}
@@ -89,7 +88,7 @@ def moved(
         "states": states.select(of_states.names()).cast(of_states),
         "renames": pl.DataFrame(
             [dict(zip(("ts", "utid", "comm"), row, strict=True)) for row in new],
-            schema=empty["renames"].schema,
+            schema=TABLES["renames"].schema,
         ),
     }
     return Trace.from_tables(tables, {"ncpu": ncpu, "window": [0, 50 * MS]})

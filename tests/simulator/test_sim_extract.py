@@ -9,8 +9,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from schedscope import _native, open as open_trace, workload as w
+from schedscope import open as open_trace, workload as w
 from schedscope.errors import UsageError
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import machine
@@ -27,23 +28,22 @@ Row = tuple[Any, ...]
 
 def trace_of(switches: list[Row], wakeups: list[Row], end: int, ncpu: int = 1) -> Trace:
     """Rows (ts, cpu, prev, state, next) and (ts, cpu, waker, utid, kind); idle is utid < ncpu."""
-    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     known = sorted({row[2] for row in switches} | {row[4] for row in switches} | set(range(ncpu)))
     rows = [(ts, cpu, p, state, 120, None, n, 120) for ts, cpu, p, state, n in switches]
     threads = pl.DataFrame({"utid": known, "comm": [f"t{u}" for u in known]}).with_columns(
         pl.lit(None, dtype).alias(name)
-        for name, dtype in empty["threads"].schema.items()
+        for name, dtype in TABLES["threads"].schema.items()
         if name not in ("utid", "comm")
     )
     names = ("ts", "cpu", "waker_utid", "utid", "kind")
     tables = {
-        "switches": pl.DataFrame(rows, schema=empty["switches"].schema, orient="row"),
+        "switches": pl.DataFrame(rows, schema=TABLES["switches"].schema, orient="row"),
         "wakeups": pl.DataFrame(
             [
                 {**dict(zip(names, row, strict=True)), "target_cpu": row[1], "prio": 120}
                 for row in wakeups
             ],
-            schema=empty["wakeups"].schema,
+            schema=TABLES["wakeups"].schema,
         ),
         "threads": threads.cast({"utid": pl.UInt32}),
     }

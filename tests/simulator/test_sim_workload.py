@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from schedscope import workload as w
 from schedscope.analysis.cpus.offline import offline
 from schedscope.errors import FormatError, UsageError
+from schedscope.parsers.schema import TABLES
 from schedscope.simulator.builder import Builder
 from schedscope.simulator.extract import extract, report
 from schedscope.simulator.machine import Machine, Outage, machine, machine_of
@@ -145,14 +146,11 @@ def test_extraction_keeps_all_cpu_time(clients: int, cpus: int, seed: int, polic
 
 def _trace(switches: list[tuple], wakeups: list[tuple], end: int) -> Trace:  # type: ignore[type-arg]
     """A hand-made trace of one CPU; utid 0 is its idle thread."""
-    from schedscope import _native
-
-    empty = {name: pl.DataFrame(t) for name, t in _native.empty_tables().items()}
     known = {row[1] for row in switches} | {row[3] for row in switches}
     tables = {
         "switches": pl.DataFrame(
             [(ts, 0, p, s, 120, None, n, 120) for ts, p, s, n in switches],
-            schema=empty["switches"].schema,
+            schema=TABLES["switches"].schema,
             orient="row",
         ),
         "wakeups": pl.DataFrame(
@@ -168,14 +166,14 @@ def _trace(switches: list[tuple], wakeups: list[tuple], end: int) -> Trace:  # t
                 }
                 for ts, waker, utid, kind in wakeups
             ],
-            schema=empty["wakeups"].schema,
+            schema=TABLES["wakeups"].schema,
         ),
         "threads": pl.DataFrame(
             {"utid": sorted(known), "comm": [f"t{u}" for u in sorted(known)]},
         )
         .with_columns(
             pl.lit(None, dtype).alias(name)
-            for name, dtype in empty["threads"].schema.items()
+            for name, dtype in TABLES["threads"].schema.items()
             if name not in ("utid", "comm")
         )
         .cast({"utid": pl.UInt32}),

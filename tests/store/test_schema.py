@@ -1,62 +1,13 @@
-"""Tables as declared in Python are those that the native engine fills."""
+"""The tables of the trace model, and frames that are to be one of them."""
 
 from __future__ import annotations
-
-import ctypes
 
 import polars as pl
 import pytest
 
-from schedscope import Trace, _native
+from schedscope import Trace
 from schedscope.errors import FormatError, UsageError
 from schedscope.parsers import schema
-
-EMPTY = dict(_native.empty_tables())
-NATIVE = {name: pl.DataFrame(table) for name, table in EMPTY.items()}
-
-
-class _ArrowSchema(ctypes.Structure):
-    """Of the Arrow C data interface. Polars drops nullability, so it is read here."""
-
-
-_ArrowSchema._fields_ = [
-    ("format", ctypes.c_char_p),
-    ("name", ctypes.c_char_p),
-    ("metadata", ctypes.c_void_p),
-    ("flags", ctypes.c_int64),
-    ("n_children", ctypes.c_int64),
-    ("children", ctypes.POINTER(ctypes.POINTER(_ArrowSchema))),
-    ("dictionary", ctypes.POINTER(_ArrowSchema)),
-    ("release", ctypes.CFUNCTYPE(None, ctypes.POINTER(_ArrowSchema))),
-    ("private_data", ctypes.c_void_p),
-]
-_ARROW_FLAG_NULLABLE = 2
-
-
-def _arrow_nullability(table: object) -> dict[str, bool]:
-    capsule = table.__arrow_c_stream__()  # type: ignore[attr-defined]
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype = ctypes.c_void_p
-    pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    stream = pointer(capsule, b"arrow_array_stream")
-    # get_schema is the first member of an ArrowArrayStream.
-    get_schema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(_ArrowSchema))(
-        ctypes.c_void_p.from_address(stream).value
-    )
-    declared = _ArrowSchema()
-    assert get_schema(stream, ctypes.byref(declared)) == 0
-    children = [child.contents for child in declared.children[: declared.n_children]]
-    fields = {child.name.decode(): bool(child.flags & _ARROW_FLAG_NULLABLE) for child in children}
-    declared.release(ctypes.byref(declared))
-    return fields
-
-
-def test_schema_versions_agree() -> None:
-    assert schema.SCHEMA_VERSION == _native.SCHEMA_VERSION
-
-
-def test_python_and_rust_declare_the_same_tables() -> None:
-    assert schema.TABLES.keys() == NATIVE.keys()
 
 
 @pytest.mark.parametrize("name", schema.TABLES)
@@ -65,17 +16,13 @@ def test_a_trace_offers_every_table(name: str) -> None:
     assert getattr(trace, name).collect().schema == schema.TABLES[name].schema
 
 
-@pytest.mark.parametrize("name", schema.TABLES)
-def test_columns_and_types_agree(name: str) -> None:
-    """Same columns, same order, same types; Enums with the same categories in order."""
-    assert schema.TABLES[name].schema == NATIVE[name].schema
-
-
-@pytest.mark.parametrize("name", schema.TABLES)
-def test_nullability_agrees(name: str) -> None:
-    """A column that the native engine declares as never null is declared so here."""
-    fields = _arrow_nullability(EMPTY[name])
-    assert {column.name: column.nullable for column in schema.TABLES[name].columns} == fields
+def test_types_and_nullability_are_those_that_the_engine_declares() -> None:
+    columns = {column.name: column for column in schema.TABLES["waits"].columns}
+    assert columns["cause"].dtype == schema.CAUSE
+    assert schema.CAUSE.categories.to_list() == ["wake", "new", "preempt", "yield", "unknown"]
+    assert columns["wait"].dtype == pl.Int64
+    assert [columns[name].nullable for name in ("utid", "cause", "wait")] == [False, False, True]
+    assert columns["queue"].doc == "ts_run - ts_enqueued, ns: on the queue."
 
 
 @pytest.mark.parametrize("name", schema.TABLES)

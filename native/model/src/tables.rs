@@ -1,417 +1,122 @@
-//! Every table of the trace model: its Arrow schema and the columns that fill it.
+//! Every table of the trace model, column by column: its name, its type, whether it may be null
+//! (`Opt`), and what it says. `parsers/schema.py` reads the same from here, for Polars.
 //!
-//! Twin of `parsers/schema.py`, which documents each column; a test holds the
-//! two against each other.
+//! Times (`ts`, `ts_*`) are ns on the capture's own monotonic clock, durations are ns, CPUs are the
+//! host's logical numbers, and null means "not known". docs/trace-model.md explains the terms.
 
-use std::collections::HashMap;
-use std::hint::select_unpredictable;
 use std::sync::Arc;
 
-use arrow_array::builder::StringBuilder;
-use arrow_array::cast::AsArray;
-use arrow_array::types::{
-    Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
-use arrow_array::{
-    ArrayRef, ArrowPrimitiveType, BooleanArray, DictionaryArray, PrimitiveArray, RecordBatch,
-    StringArray,
-};
-use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_array::RecordBatch;
+use arrow_array::types::{Int16Type, Int32Type, Int64Type, UInt16Type, UInt32Type, UInt64Type};
+use arrow_schema::{Schema, SchemaRef};
 
 use crate::event::{
     CallStep, Cause, Censored, DiskStep, End, IrqKind, LockKind, LockStep, LossReason,
     PriorityCause, QueueKind, QueueStep, SchedClass, SleepKind, State, ToldBy, WakeKind,
 };
+use crate::filling::{BoolOpt, Cat, CatOpt, Column, Int, IntOpt, STAGE, Text, TextOpt};
 
 /// Bumped whenever a table changes; caches of another version are rebuilt.
 pub const SCHEMA_VERSION: u32 = 13;
 
-/// A column being filled.
-pub trait Column: Default {
-    type Item;
-    /// Appends one value of each row.
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Self::Item);
-    /// The values so far; the column is empty afterwards.
-    fn take(&mut self) -> ArrayRef;
-    /// Makes room for so many values.
-    fn reserve(&mut self, _rows: usize) {}
-    /// Fills the memory of an array from `take` that is no longer in use.
-    fn refill(&mut self, array: ArrayRef) {
-        drop(array);
-    }
-    fn field(name: &str) -> Field;
-}
-
-/// The memory of an array's values, emptied; None while the array is also held elsewhere.
-fn reclaim<T: ArrowPrimitiveType>(array: ArrayRef) -> Option<Vec<T::Native>> {
-    let values = array.as_primitive_opt::<T>()?.values().clone().into_inner();
-    drop(array);
-    let mut values = values.into_vec().ok()?;
-    values.clear();
-    Some(values)
-}
-
-/// Rows that are gathered before they are turned into columns: a loop per
-/// column over rows in the nearest cache is cheaper than to append to sixteen
-/// columns row by row. As many as a word of [`Bits`] has bits.
-const STAGE: usize = 64;
-
-/// The value, or zero, without a branch: nulls are as good as random, and a
-/// branch on each would be foreseen badly.
-#[inline(always)]
-fn value_or_zero<T: Copy + Default>(value: &Option<T>) -> T {
-    select_unpredictable(value.is_some(), value.unwrap_or_default(), T::default())
-}
-
-/// Integers without nulls.
-pub struct Int<T: ArrowPrimitiveType>(Vec<T::Native>);
-/// Integers with nulls.
-pub struct IntOpt<T: ArrowPrimitiveType>(Vec<T::Native>, Bits);
-/// A category of `C`.
-pub struct Cat<C>(Vec<u8>, std::marker::PhantomData<C>);
-/// A category of `C`, or null.
-pub struct CatOpt<C>(IntOpt<UInt8Type>, std::marker::PhantomData<C>);
-#[derive(Default)]
-pub struct BoolOpt {
-    values: Bits,
-    valid: Bits,
-}
-pub struct Text(StringBuilder);
-pub struct TextOpt(StringBuilder);
-
-impl<T: ArrowPrimitiveType> Default for Int<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-impl<T: ArrowPrimitiveType> Column for Int<T> {
-    type Item = T::Native;
-    #[inline]
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &T::Native) {
-        self.0.extend(rows.iter().map(|row| *get(row)));
-    }
-    fn take(&mut self) -> ArrayRef {
-        Arc::new(PrimitiveArray::<T>::new(
-            std::mem::take(&mut self.0).into(),
-            None,
-        ))
-    }
-    fn reserve(&mut self, rows: usize) {
-        self.0.reserve(rows);
-    }
-    fn refill(&mut self, array: ArrayRef) {
-        self.0 = reclaim::<T>(array).unwrap_or_default();
-    }
-    fn field(name: &str) -> Field {
-        Field::new(name, T::DATA_TYPE, false)
-    }
-}
-
-/// One bit a row, packed as Arrow wants it.
-#[derive(Default)]
-pub struct Bits {
-    words: Vec<u64>,
-    /// The word being filled.
-    word: u64,
-    len: usize,
-    unset: usize,
-}
-
-impl Bits {
-    /// Appends what `set` says of each row.
-    #[inline(always)]
-    fn fill<R>(&mut self, rows: &[R], set: impl Fn(&R) -> bool) {
-        for rows in rows.chunks(64) {
-            let bits = rows
-                .iter()
-                .enumerate()
-                .fold(0, |bits, (at, row)| bits | u64::from(set(row)) << at);
-            self.append(bits, rows.len());
-        }
-    }
-
-    /// Appends the lowest `count` bits, 1 to 64; those above are zero.
-    #[inline]
-    fn append(&mut self, bits: u64, count: usize) {
-        let at = self.len & 63;
-        self.word |= bits << at;
-        self.len += count;
-        self.unset += count - bits.count_ones() as usize;
-        if at + count >= 64 {
-            self.words.push(self.word);
-            self.word = if at == 0 { 0 } else { bits >> (64 - at) };
-        }
-    }
-
-    fn take(&mut self) -> BooleanBuffer {
-        let mut words = std::mem::take(&mut self.words);
-        self.words.reserve(words.len() + 1);
-        if self.len & 63 != 0 {
-            words.push(self.word);
-        }
-        let len = std::mem::take(&mut self.len);
-        self.word = 0;
-        self.unset = 0;
-        if cfg!(target_endian = "big") {
-            words.iter_mut().for_each(|word| *word = word.to_le());
-        }
-        BooleanBuffer::new(Buffer::from_vec(words), 0, len)
-    }
-
-    /// As a validity mask; none where every row has a value.
-    fn take_valid(&mut self) -> Option<NullBuffer> {
-        let all = self.unset == 0;
-        let bits = self.take();
-        (!all).then(|| NullBuffer::new(bits))
-    }
-}
-
-impl<T: ArrowPrimitiveType> Default for IntOpt<T> {
-    fn default() -> Self {
-        Self(Vec::new(), Bits::default())
-    }
-}
-impl<T: ArrowPrimitiveType> Column for IntOpt<T> {
-    type Item = Option<T::Native>;
-    #[inline]
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<T::Native>) {
-        self.0
-            .extend(rows.iter().map(|row| value_or_zero(get(row))));
-        self.1.fill(rows, |row| get(row).is_some());
-    }
-    fn take(&mut self) -> ArrayRef {
-        let values = std::mem::take(&mut self.0).into();
-        Arc::new(PrimitiveArray::<T>::new(values, self.1.take_valid()))
-    }
-    fn reserve(&mut self, rows: usize) {
-        self.0.reserve(rows);
-    }
-    fn refill(&mut self, array: ArrayRef) {
-        self.0 = reclaim::<T>(array).unwrap_or_default();
-    }
-    fn field(name: &str) -> Field {
-        Field::new(name, T::DATA_TYPE, true)
-    }
-}
-
-/// An enum with a fixed list of texts.
-pub trait Category: Copy {
-    const TEXTS: &'static [&'static str];
-    fn code(self) -> u8;
-}
-macro_rules! category {
-    ($($name:ident)+) => {$(
-        impl Category for $name {
-            const TEXTS: &'static [&'static str] = $name::TEXTS;
-            fn code(self) -> u8 { self as u8 }
-        }
-    )+};
-}
-category!(State WakeKind LossReason Cause End Censored SchedClass SleepKind PriorityCause IrqKind CallStep LockStep LockKind DiskStep ToldBy QueueStep QueueKind);
-
-fn dictionary<C: Category>(keys: PrimitiveArray<UInt8Type>) -> ArrayRef {
-    let texts: ArrayRef = Arc::new(StringArray::from(C::TEXTS.to_vec()));
-    Arc::new(
-        DictionaryArray::<UInt8Type>::try_new(keys, texts).expect("codes come from C's own list"),
-    )
-}
-
-/// The key of a field's metadata by which Polars reads it as an Enum with exactly the
-/// categories listed there.
-pub const CATEGORIES: &str = "_PL_ENUM_VALUES2";
-
-fn category_field<C: Category>(name: &str, nullable: bool) -> Field {
-    let data = DataType::Dictionary(Box::new(DataType::UInt8), Box::new(DataType::Utf8));
-    let texts: String = C::TEXTS
-        .iter()
-        .map(|text| format!("{};{text}", text.len()))
-        .collect();
-    Field::new(name, data, nullable).with_metadata(HashMap::from([(CATEGORIES.to_string(), texts)]))
-}
-
-impl<C> Default for Cat<C> {
-    fn default() -> Self {
-        Self(Vec::new(), std::marker::PhantomData)
-    }
-}
-impl<C: Category> Column for Cat<C> {
-    type Item = C;
-    #[inline]
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &C) {
-        self.0.extend(rows.iter().map(|row| get(row).code()));
-    }
-    fn take(&mut self) -> ArrayRef {
-        dictionary::<C>(PrimitiveArray::from(std::mem::take(&mut self.0)))
-    }
-    fn reserve(&mut self, rows: usize) {
-        self.0.reserve(rows);
-    }
-    fn refill(&mut self, array: ArrayRef) {
-        let keys = array
-            .as_dictionary_opt::<UInt8Type>()
-            .map(|array| array.keys().clone());
-        drop(array);
-        self.0 = keys
-            .and_then(|keys| reclaim::<UInt8Type>(Arc::new(keys)))
-            .unwrap_or_default();
-    }
-    fn field(name: &str) -> Field {
-        category_field::<C>(name, false)
-    }
-}
-
-impl<C> Default for CatOpt<C> {
-    fn default() -> Self {
-        Self(IntOpt::default(), std::marker::PhantomData)
-    }
-}
-impl<C: Category> Column for CatOpt<C> {
-    type Item = Option<C>;
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<C>) {
-        let IntOpt(codes, valid) = &mut self.0;
-        codes.extend(rows.iter().map(|row| get(row).map_or(0, Category::code)));
-        valid.fill(rows, |row| get(row).is_some());
-    }
-    fn take(&mut self) -> ArrayRef {
-        let IntOpt(codes, valid) = &mut self.0;
-        dictionary::<C>(PrimitiveArray::new(
-            std::mem::take(codes).into(),
-            valid.take_valid(),
-        ))
-    }
-    fn field(name: &str) -> Field {
-        category_field::<C>(name, true)
-    }
-}
-
-impl Column for BoolOpt {
-    type Item = Option<bool>;
-    #[inline]
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<bool>) {
-        self.values.fill(rows, |row| *get(row) == Some(true));
-        self.valid.fill(rows, |row| get(row).is_some());
-    }
-    fn take(&mut self) -> ArrayRef {
-        Arc::new(BooleanArray::new(
-            self.values.take(),
-            self.valid.take_valid(),
-        ))
-    }
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Boolean, true)
-    }
-}
-
-impl Default for Text {
-    fn default() -> Self {
-        Self(StringBuilder::new())
-    }
-}
-impl Column for Text {
-    type Item = String;
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &String) {
-        rows.iter().for_each(|row| self.0.append_value(get(row)));
-    }
-    fn take(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
-    }
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Utf8, false)
-    }
-}
-
-impl Default for TextOpt {
-    fn default() -> Self {
-        Self(StringBuilder::new())
-    }
-}
-impl Column for TextOpt {
-    type Item = Option<String>;
-    fn fill<R>(&mut self, rows: &[R], get: impl Fn(&R) -> &Option<String>) {
-        rows.iter()
-            .for_each(|row| self.0.append_option(get(row).as_ref()));
-    }
-    fn take(&mut self) -> ArrayRef {
-        Arc::new(self.0.finish())
-    }
-    fn field(name: &str) -> Field {
-        Field::new(name, DataType::Utf8, true)
-    }
-}
-
-/// Declares a table: a row struct, its columns, its schema.
-macro_rules! table {
-    ($table:ident, $row:ident, $text:literal { $($name:ident : $column:ty),+ $(,)? }) => {
-        #[derive(Debug, Clone)]
-        pub struct $row { $(pub $name: <$column as Column>::Item),+ }
-
-        #[derive(Default)]
-        pub struct $table { off: bool, staged: Vec<$row>, rows: usize, $($name: $column),+ }
-
-        impl $table {
-            #[inline]
-            pub fn push(&mut self, row: $row) {
-                if self.off {
-                    return;
-                }
-                self.staged.push(row);
-                if self.staged.len() >= STAGE {
-                    self.unstage();
-                }
-            }
-
-            /// From now on rows are dropped: this table is not wanted.
-            pub fn turn_off(&mut self) { self.off = true; }
-
-            #[inline(never)]
-            fn unstage(&mut self) {
-                self.rows += self.staged.len();
-                $(self.$name.fill(&self.staged, |row| &row.$name);)+
-                self.staged.clear();
-            }
-
-            pub fn len(&self) -> usize { self.rows + self.staged.len() }
-
-            pub fn is_empty(&self) -> bool { self.len() == 0 }
-
-            pub fn schema() -> SchemaRef {
-                Arc::new(Schema::new(vec![$(<$column>::field(stringify!($name))),+]))
-            }
-
-            /// The rows so far as a batch; the table is empty afterwards.
-            pub fn take(&mut self) -> RecordBatch {
-                self.unstage();
-                self.rows = 0;
-                RecordBatch::try_new(Self::schema(), vec![$(self.$name.take()),+])
-                    .expect("columns of one table have one length")
-            }
-        }
-
-        impl $table {
-            /// Makes room for so many rows.
-            pub fn reserve(&mut self, rows: usize) {
-                $(self.$name.reserve(rows);)+
-            }
-
-            /// Fills the memory of `spare`, a batch from `take` that is no longer needed.
-            pub fn refill(&mut self, spare: RecordBatch) {
-                let (_, arrays, _) = spare.into_parts();
-                let mut arrays = arrays.into_iter();
-                $(if let Some(array) = arrays.next() {
-                    self.$name.refill(array);
-                })+
-            }
-        }
-
-        impl Table for $table {
-            const NAME: &'static str = $text;
-        }
-    };
-}
-
 pub trait Table {
     const NAME: &'static str;
+}
+
+/// A table as it is declared below.
+pub struct Declared {
+    pub name: &'static str,
+    /// What a row is.
+    pub about: &'static str,
+    pub schema: SchemaRef,
+    /// What each column says, in order.
+    pub columns: Vec<&'static str>,
+}
+
+/// Declares all tables: of each its rows, the columns that they fill, and what they say.
+macro_rules! tables {
+    ($(
+        $(#[doc = $about:literal])+
+        $table:ident of $row:ident, $text:literal {
+            $($(#[doc = $doc:literal])+ $name:ident: $column:ty,)+
+        }
+    )+) => {
+        $(
+            $(#[doc = $about])+
+            #[derive(Debug, Clone)]
+            pub struct $row { $($(#[doc = $doc])+ pub $name: <$column as Column>::Item),+ }
+
+            #[derive(Default)]
+            pub struct $table { off: bool, staged: Vec<$row>, rows: usize, $($name: $column),+ }
+
+            impl $table {
+                #[inline]
+                pub fn push(&mut self, row: $row) {
+                    if self.off {
+                        return;
+                    }
+                    self.staged.push(row);
+                    if self.staged.len() >= STAGE {
+                        self.unstage();
+                    }
+                }
+
+                /// From now on rows are dropped: this table is not wanted.
+                pub fn turn_off(&mut self) { self.off = true; }
+
+                #[inline(never)]
+                fn unstage(&mut self) {
+                    self.rows += self.staged.len();
+                    $(self.$name.fill(&self.staged, |row| &row.$name);)+
+                    self.staged.clear();
+                }
+
+                pub fn len(&self) -> usize { self.rows + self.staged.len() }
+
+                pub fn is_empty(&self) -> bool { self.len() == 0 }
+
+                pub fn schema() -> SchemaRef {
+                    Arc::new(Schema::new(vec![$(<$column>::field(stringify!($name))),+]))
+                }
+
+                /// The rows so far as a batch; the table is empty afterwards.
+                pub fn take(&mut self) -> RecordBatch {
+                    self.unstage();
+                    self.rows = 0;
+                    RecordBatch::try_new(Self::schema(), vec![$(self.$name.take()),+])
+                        .expect("columns of one table have one length")
+                }
+
+                /// Makes room for so many rows.
+                pub fn reserve(&mut self, rows: usize) {
+                    $(self.$name.reserve(rows);)+
+                }
+
+                /// Fills the memory of `spare`, a batch from `take` that is no longer needed.
+                pub fn refill(&mut self, spare: RecordBatch) {
+                    let (_, arrays, _) = spare.into_parts();
+                    let mut arrays = arrays.into_iter();
+                    $(if let Some(array) = arrays.next() {
+                        self.$name.refill(array);
+                    })+
+                }
+            }
+
+            impl Table for $table {
+                const NAME: &'static str = $text;
+            }
+        )+
+
+        /// Every table: the facts, then `cpus`, then what reconstruction infers.
+        pub fn declared() -> Vec<Declared> {
+            vec![$(Declared {
+                name: $text,
+                about: concat!($($about),+).trim_start(),
+                schema: $table::schema(),
+                columns: vec![$(concat!($($doc),+).trim_start()),+],
+            }),+]
+        }
+    };
 }
 
 type U16 = Int<UInt16Type>;
@@ -427,233 +132,403 @@ type I32Opt = IntOpt<Int32Type>;
 type I64 = Int<Int64Type>;
 type I64Opt = IntOpt<Int64Type>;
 
-table!(Switches, Switch, "switches" {
-    ts: I64,
-    cpu: U16,
-    prev_utid: U32,
-    prev_state: Cat<State>,
-    prev_prio: I16Opt,
-    preempted: BoolOpt,
-    next_utid: U32,
-    next_prio: I16Opt,
-});
-
-table!(Wakeups, Wakeup, "wakeups" {
-    ts: I64,
-    cpu: U16,
-    waker_utid: U32Opt,
-    current_utid: U32Opt,
-    utid: U32,
-    kind: Cat<WakeKind>,
-    target_cpu: U16Opt,
-    prio: I16Opt,
-});
-
-table!(Migrations, Migration, "migrations" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    from_cpu: U16Opt,
-    to_cpu: U16Opt,
-});
-
-table!(Threads, Thread, "threads" {
-    utid: U32,
-    tid: U32Opt,
-    pid: U32Opt,
-    comm: Text,
-    comm_first: Text,
-    kernel: BoolOpt,
-    sched_class: CatOpt<SchedClass>,
-    prio: I16Opt,
-    affinity: TextOpt,
-    recorder: BoolOpt,
-    start_ts: I64Opt,
-    end_ts: I64Opt,
-    parent_utid: U32Opt,
-    exit_ts: I64Opt,
-    ppid: U32Opt,
-    process_name: TextOpt,
-    cgroup: TextOpt,
-    cmdline: TextOpt,
-});
-
-table!(Renames, Rename, "renames" {
-    ts: I64,
-    utid: U32,
-    comm: Text,
-});
-
-table!(Sleeps, Sleep, "sleeps" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    kind: Cat<SleepKind>,
-    reason: Text,
-});
-
-table!(Yields, Yield, "yields" {
-    ts: I64,
-    utid: U32,
-});
-
-table!(Priorities, Priority, "priorities" {
-    ts: I64,
-    utid: U32,
-    prio: I16,
-    cause: Cat<PriorityCause>,
-});
-
-table!(QueueLoads, QueueLoad, "queue_load" {
-    ts: I64,
-    cpu: U16Opt,
-    load: I32,
-});
-
-table!(Irqs, Irq, "irqs" {
-    ts: I64,
-    cpu: U16,
-    kind: Cat<IrqKind>,
-    id: U32,
-    dur: I64,
-});
-
-table!(QuotaRefills, QuotaRefill, "quota_refills" {
-    ts: I64,
-    cpu: U16,
-    timer: U32,
-});
-
-table!(SystemCalls, SystemCall, "system_calls" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    step: Cat<CallStep>,
-    number: I32,
-    value: I64Opt,
-    arg0: U64Opt,
-    arg1: U64Opt,
-    arg2: U64Opt,
-});
-
-table!(Locks, Lock, "locks" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    step: Cat<LockStep>,
-    address: U64Opt,
-    kind: CatOpt<LockKind>,
-    value: I32Opt,
-});
-
-table!(DiskRequests, DiskRequest, "disk_requests" {
-    ts: I64,
-    cpu: U16,
-    utid: U32Opt,
-    step: Cat<DiskStep>,
-    device: U32,
-    sector: U64,
-    sectors: U32,
-});
-
-table!(SleepReasons, SleepReason, "sleep_reasons" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    io_wait: BoolOpt,
-    function: TextOpt,
-    entry: TextOpt,
-    told_by: Cat<ToldBy>,
-});
-
-table!(DispatchQueues, DispatchQueue, "dispatch_queues" {
-    ts: I64,
-    cpu: U16,
-    utid: U32,
-    step: Cat<QueueStep>,
-    kind: Cat<QueueKind>,
-    queue_cpu: U16Opt,
-    queue_id: U64Opt,
-    queued: U32,
-    slice: U64Opt,
-    vtime: U64Opt,
-    flags: U64Opt,
-    limit: I64Opt,
-});
-
-table!(Losses, Loss, "losses" {
-    cpu: U16Opt,
-    ts_begin: I64,
-    ts_end: I64,
-    count: U64Opt,
-    reason: Cat<LossReason>,
-});
-
-table!(Cpus, Cpu, "cpus" {
-    cpu: U16,
-    core: U16Opt,
-    llc: U16Opt,
-    package: U16Opt,
-    numa_node: U16Opt,
-    smt_siblings: TextOpt,
-    capacity: U32Opt,
-    online: BoolOpt,
-});
-
-table!(States, StateRow, "states" {
-    ts: I64,
-    dur: I64,
-    utid: U32,
-    state: Cat<State>,
-    cpu: U16Opt,
-    prio: I16Opt,
-    waker_utid: U32Opt,
-    end: Cat<End>,
-});
-
-table!(Waits, Wait, "waits" {
-    utid: U32,
-    cause: Cat<Cause>,
-    ts_waking: I64Opt,
-    ts_ready: I64Opt,
-    ts_enqueued: I64Opt,
-    ts_run: I64Opt,
-    waker_utid: U32Opt,
-    waker_cpu: U16Opt,
-    prev_cpu: U16Opt,
-    queue_cpu: U16Opt,
-    cpu: U16Opt,
-    prio: I16Opt,
-    placement: I64Opt,
-    queue: I64Opt,
-    wait: I64Opt,
-    wait_high: I64Opt,
-    censored: Cat<Censored>,
-});
-
-/// Every table's name and schema, in the order of the docs.
-pub fn schemas() -> Vec<(&'static str, SchemaRef)> {
-    macro_rules! list {
-        ($($table:ident)+) => { vec![$((<$table as Table>::NAME, $table::schema())),+] };
+tables! {
+    /// One context switch.
+    Switches of Switch, "switches" {
+        /// When, ns.
+        ts: I64,
+        /// CPU that switched.
+        cpu: U16,
+        /// Thread that left the CPU.
+        prev_utid: U32,
+        /// State it left in; `runnable`: it still wanted the CPU.
+        prev_state: Cat<State>,
+        /// Its priority, the operating system's own number.
+        prev_prio: I16Opt,
+        /// It left against its will; null where the source cannot say, as with Linux's plain R
+        /// without recorded yields.
+        preempted: BoolOpt,
+        /// Thread that came onto the CPU.
+        next_utid: U32,
+        /// Its priority, the operating system's own number.
+        next_prio: I16Opt,
     }
-    list!(Switches Wakeups Migrations Threads Renames Sleeps Yields Priorities QueueLoads Irqs QuotaRefills SystemCalls Locks DiskRequests SleepReasons DispatchQueues Losses Cpus States Waits)
+
+    /// One step of a wakeup.
+    Wakeups of Wakeup, "wakeups" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the step was recorded.
+        cpu: U16,
+        /// Thread that ran there; null if the source says that it was an interrupt.
+        waker_utid: U32Opt,
+        /// Thread that the event itself names as running on `cpu`, interrupt or not; evidence
+        /// against switches that were not recorded. Null if the source does not say.
+        current_utid: U32Opt,
+        /// Thread that was woken.
+        utid: U32,
+        /// `waking`: the decision, on the waker's CPU; `enqueued`: on the target's queue; `new`:
+        /// first enqueue of a new thread.
+        kind: Cat<WakeKind>,
+        /// CPU whose queue was chosen at this step.
+        target_cpu: U16Opt,
+        /// Priority of the woken thread, the operating system's own number.
+        prio: I16Opt,
+    }
+
+    /// One move of a thread from one CPU to another, as the kernel reported it.
+    Migrations of Migration, "migrations" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the move was recorded.
+        cpu: U16,
+        /// Thread that was moved.
+        utid: U32,
+        /// CPU it belonged to before.
+        from_cpu: U16Opt,
+        /// CPU it belongs to from now on.
+        to_cpu: U16Opt,
+    }
+
+    /// One thread incarnation; rows 0 to ncpu-1 are the idle threads in CPU order.
+    Threads of Thread, "threads" {
+        /// Its number, unique in the trace and never reused.
+        utid: U32,
+        /// The kernel's thread id, which other rows may share.
+        tid: U32Opt,
+        /// The kernel's process id.
+        pid: U32Opt,
+        /// Its last name; empty if no event carried one.
+        comm: Text,
+        /// Its first name; empty if no event carried one.
+        comm_first: Text,
+        /// It is a kernel thread.
+        kernel: BoolOpt,
+        /// Its last known scheduling class.
+        sched_class: CatOpt<SchedClass>,
+        /// Its last known priority, the operating system's own number.
+        prio: I16Opt,
+        /// CPUs it may run on, as a list ("0-3,8").
+        affinity: TextOpt,
+        /// It is part of the recorder that made the capture.
+        recorder: BoolOpt,
+        /// When it was created, ns; null if that was not seen.
+        start_ts: I64Opt,
+        /// Its last event, ns.
+        end_ts: I64Opt,
+        /// Thread that created it.
+        parent_utid: U32Opt,
+        /// When it began to exit, ns; null if that was not seen.
+        exit_ts: I64Opt,
+        /// The process that created its process.
+        ppid: U32Opt,
+        /// Its process's name: that of the thread whose tid is `pid`.
+        process_name: TextOpt,
+        /// Control group of its process, the last one known (Linux).
+        cgroup: TextOpt,
+        /// Command line of its process, as far as the recorder saw it.
+        cmdline: TextOpt,
+    }
+
+    /// One change of a thread's name.
+    Renames of Rename, "renames" {
+        /// When, ns.
+        ts: I64,
+        /// Thread that was renamed.
+        utid: U32,
+        /// Its name from now on.
+        comm: Text,
+    }
+
+    /// One reason for which a thread left its CPU to wait, where the source has it (FreeBSD).
+    Sleeps of Sleep, "sleeps" {
+        /// When the thread left its CPU, ns.
+        ts: I64,
+        /// CPU that it left.
+        cpu: U16,
+        /// The thread.
+        utid: U32,
+        /// `sleep`: on a sleep queue; `lock`: for a contested lock; `interrupt`: an interrupt
+        /// thread with nothing to do; `suspended`: by a signal or a debugger.
+        kind: Cat<SleepKind>,
+        /// The kernel's wait message or the lock's name; empty if none.
+        reason: Text,
+    }
+
+    /// One call of sched_yield.
+    Yields of Yield, "yields" {
+        /// When, ns.
+        ts: I64,
+        /// Thread that called.
+        utid: U32,
+    }
+
+    /// One change of a thread's priority.
+    Priorities of Priority, "priorities" {
+        /// When, ns.
+        ts: I64,
+        /// Thread whose priority changed.
+        utid: U32,
+        /// Its priority from now on, the operating system's own number.
+        prio: I16,
+        /// Why it changed.
+        cause: Cat<PriorityCause>,
+    }
+
+    /// One run queue length, as the kernel itself reported it; a cross-check, never an input.
+    QueueLoads of QueueLoad, "queue_load" {
+        /// When, ns.
+        ts: I64,
+        /// CPU of the queue; null for a queue all CPUs share.
+        cpu: U16Opt,
+        /// Threads on the queue, the running one included.
+        load: I32,
+    }
+
+    /// One interrupt handler's run.
+    Irqs of Irq, "irqs" {
+        /// When it began, ns.
+        ts: I64,
+        /// CPU that was interrupted.
+        cpu: U16,
+        /// `hard`: a device's interrupt; `soft`: deferred work.
+        kind: Cat<IrqKind>,
+        /// The interrupt's or softirq vector's number.
+        id: U32,
+        /// How long it ran, ns.
+        dur: I64,
+    }
+
+    /// One moment at which a control group's CPU quota was refilled.
+    QuotaRefills of QuotaRefill, "quota_refills" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the period timer fired.
+        cpu: U16,
+        /// Number of the timer; each group with a quota has one.
+        timer: U32,
+    }
+
+    /// One end of a system call, where recorded (Linux).
+    SystemCalls of SystemCall, "system_calls" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the thread ran.
+        cpu: U16,
+        /// The thread.
+        utid: U32,
+        /// `enter`: it entered the kernel; `exit`: it came back.
+        step: Cat<CallStep>,
+        /// The kernel's number of the call, which depends on the architecture; -1: refused.
+        number: I32,
+        /// What the call returned; null when it is entered.
+        value: I64Opt,
+        /// First argument, as the registers have it: a descriptor, an address; null when it
+        /// returns.
+        arg0: U64Opt,
+        /// Second argument, likewise.
+        arg1: U64Opt,
+        /// Third argument, likewise.
+        arg2: U64Opt,
+    }
+
+    /// One end of a thread's waiting for a lock of the kernel, where recorded (Linux).
+    Locks of Lock, "locks" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the thread ran.
+        cpu: U16,
+        /// The thread.
+        utid: U32,
+        /// `begin`: it found the lock taken; `end`: it waits no more.
+        step: Cat<LockStep>,
+        /// Where the lock is in memory, as the source reports it; null where that names no lock.
+        address: U64Opt,
+        /// What kind of lock; null when the waiting ends.
+        kind: CatOpt<LockKind>,
+        /// 0 if it got the lock, else a negative error; null when the waiting begins.
+        value: I32Opt,
+    }
+
+    /// One step of a request to a disk, where recorded (Linux).
+    DiskRequests of DiskRequest, "disk_requests" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which that was done.
+        cpu: U16,
+        /// Thread that did it; null when the request is complete, and if an interrupt's handler did
+        /// it.
+        utid: U32Opt,
+        /// `start`: it was made; `issue`: given to the disk; `complete`: the disk is done.
+        step: Cat<DiskStep>,
+        /// The kernel's number of the disk, as the source reports it.
+        device: U32,
+        /// First sector, of 512 bytes.
+        sector: U64,
+        /// How many.
+        sectors: U32,
+    }
+
+    /// What the kernel said of one sleep of a thread, where recorded (Linux).
+    SleepReasons of SleepReason, "sleep_reasons" {
+        /// When it said so: the thread fell asleep then, or was woken, ns.
+        ts: I64,
+        /// CPU on which that was said.
+        cpu: U16,
+        /// The thread that sleeps.
+        utid: U32,
+        /// It waits for I/O, as the kernel counts it.
+        io_wait: BoolOpt,
+        /// The kernel's function that put it to sleep; null where the source has no name for it.
+        function: TextOpt,
+        /// The system call in which it sleeps, or `page fault`; null where no stack shows it.
+        entry: TextOpt,
+        /// `event`: an event of the kernel reports it; `stack`: read from the kernel's stack when
+        /// the thread left its CPU.
+        told_by: Cat<ToldBy>,
+    }
+
+    /// One time that a thread was put into a dispatch queue of sched_ext or taken out, where
+    /// recorded (Linux 6.12 and later).
+    DispatchQueues of DispatchQueue, "dispatch_queues" {
+        /// When, ns.
+        ts: I64,
+        /// CPU that did it.
+        cpu: U16,
+        /// The thread.
+        utid: U32,
+        /// `insert`: it was put in; `remove`: taken out.
+        step: Cat<QueueStep>,
+        /// `local`: of one CPU; `global`; `bypass`: where threads wait while the scheduler is
+        /// bypassed; `user`: made by the scheduler; `other`: another one of the kernel's.
+        kind: Cat<QueueKind>,
+        /// Whose queue; null where it is not of one CPU.
+        queue_cpu: U16Opt,
+        /// The scheduler's number of it; null for the kernel's own.
+        queue_id: U64Opt,
+        /// Threads in it just before, by the kernel's count.
+        queued: U32,
+        /// How long the thread may run then, ns; null when taken out.
+        slice: U64Opt,
+        /// The thread's virtual time; null when taken out.
+        vtime: U64Opt,
+        /// The kernel's SCX_ENQ flags; null when taken out.
+        flags: U64Opt,
+        /// How long the watchdog lets a thread wait before it ends the scheduler, ns; null where
+        /// the source does not say.
+        limit: I64Opt,
+    }
+
+    /// One stretch of time in which events may be missing.
+    Losses of Loss, "losses" {
+        /// CPU whose events may be missing; null: any CPU's.
+        cpu: U16Opt,
+        /// Last event before the gap, ns.
+        ts_begin: I64,
+        /// First event after the gap, ns.
+        ts_end: I64,
+        /// How many events are missing, where the source counted; of a `chain_break`, how many
+        /// broken chains it stands for, if for several.
+        count: U64Opt,
+        /// `overrun`: the source said so; `chain_break`: a switch whose outgoing thread is not the
+        /// one that came in before; `late_start`, `early_end`: the CPU's recording covers less than
+        /// the window; `truncated`: the file ends inside a record; `exit_hole`: FreeBSD records no
+        /// switch when a thread exits; `absent`: no event of the CPU is there, though other CPUs
+        /// handed it threads.
+        reason: Cat<LossReason>,
+    }
+
+    /// One logical CPU.
+    Cpus of Cpu, "cpus" {
+        /// The host's logical number.
+        cpu: U16,
+        /// Number of its core.
+        core: U16Opt,
+        /// Number of its last-level cache.
+        llc: U16Opt,
+        /// Number of its package (socket).
+        package: U16Opt,
+        /// Number of its memory node.
+        numa_node: U16Opt,
+        /// All CPUs of its core, as a list ("0-1").
+        smt_siblings: TextOpt,
+        /// Relative computing power; the fastest CPU has 1024.
+        capacity: U32Opt,
+        /// It was in use when the capture began, or, of a snapshot, when it was taken.
+        online: BoolOpt,
+    }
+
+    /// One interval of a thread's life, in the order in which the intervals became known.
+    States of StateRow, "states" {
+        /// When it began, ns.
+        ts: I64,
+        /// How long it lasted, ns; never 0.
+        dur: I64,
+        /// The thread.
+        utid: U32,
+        /// What it was doing.
+        state: Cat<State>,
+        /// `running`: on which CPU; `runnable`: on whose queue, null between waking and queue if
+        /// the source names none; null in other states.
+        cpu: U16Opt,
+        /// Its last priority in the interval, the operating system's number.
+        prio: I16Opt,
+        /// `runnable` after a wakeup: the thread that woke it.
+        waker_utid: U32Opt,
+        /// How it ended: `switched` onto or off a CPU or to another queue; `woken`; `preempted`:
+        /// off a CPU, still wanting it; `exited`; `lost`: the true end was not seen; `window`: it
+        /// was still open when the trace ended.
+        end: Cat<End>,
+    }
+
+    /// One wait of a thread for a CPU, in the order in which the waits ended.
+    Waits of Wait, "waits" {
+        /// The thread.
+        utid: U32,
+        /// Why it began: `wake`; `new` thread; `preempt`: it left the CPU still wanting it;
+        /// `yield`: the same, and the source says it was voluntary; `unknown`: not seen.
+        cause: Cat<Cause>,
+        /// When its wakeup was decided, ns.
+        ts_waking: I64Opt,
+        /// When the wait began, ns: the later of the waking and the thread's last switch-out.
+        ts_ready: I64Opt,
+        /// When it came onto a run queue, ns.
+        ts_enqueued: I64Opt,
+        /// When it got a CPU and the wait ended, ns.
+        ts_run: I64Opt,
+        /// Thread that woke it.
+        waker_utid: U32Opt,
+        /// CPU on which the wakeup was raised.
+        waker_cpu: U16Opt,
+        /// CPU it ran on before.
+        prev_cpu: U16Opt,
+        /// CPU whose queue it waited on last.
+        queue_cpu: U16Opt,
+        /// CPU that it got.
+        cpu: U16Opt,
+        /// Its last priority in the wait, the operating system's number.
+        prio: I16Opt,
+        /// ts_enqueued - ts_ready, ns: choosing a CPU and getting there.
+        placement: I64Opt,
+        /// ts_run - ts_enqueued, ns: on the queue.
+        queue: I64Opt,
+        /// ts_run - ts_ready, ns; a lower bound where `censored` is `right`, null where the
+        /// beginning was not seen.
+        wait: I64Opt,
+        /// How long it was at most, ns: `wait` if it was measured; null where it was still open at
+        /// the end of the window or began before the thread was first seen.
+        wait_high: I64Opt,
+        /// What the trace did not see: `none`: nothing; `right`: the end; `left`: the beginning;
+        /// `both`.
+        censored: Cat<Censored>,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use arrow_array::cast::AsArray;
 
-    #[test]
-    fn bits_of_any_count_lie_one_behind_the_other() {
-        let set: Vec<bool> = (0..777).map(|n| n * n % 7 < 3).collect();
-        for parts in [1, 3, 63, 64, 65, 200] {
-            let mut bits = Bits::default();
-            set.chunks(parts)
-                .for_each(|rows| bits.fill(rows, |&set| set));
-            assert_eq!(bits.unset, set.iter().filter(|&&set| !set).count());
-            assert!(bits.take().iter().eq(set.iter().copied()), "{parts}");
-        }
-    }
+    use super::*;
 
     #[test]
     fn a_table_that_fills_memory_anew_holds_only_its_new_rows() {

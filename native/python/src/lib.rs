@@ -78,7 +78,7 @@ mod _native {
     use super::membership::memberships;
     #[pymodule_export]
     use super::open::{
-        convert, decode_path, derived_columns, empty_tables, formats, recognise, row_groups,
+        convert, declared_tables, decode_path, derived_columns, formats, recognise, row_groups,
     };
     #[pymodule_export]
     use super::overview::overview;

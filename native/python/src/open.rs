@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use super::arrow::ArrowTable;
 use crate::error::{EngineResult, Error, Result};
 use schedscope_decode::{self as decode, Options};
-use schedscope_model::tables::schemas;
+use schedscope_model::tables::declared;
 use schedscope_trace::convert as engine;
 use schedscope_trace::store::derived::DERIVED;
 use schedscope_trace::store::groups::{self, Group};
@@ -37,15 +37,28 @@ type FormatRow = (
     Vec<(&'static str, &'static str)>,
 );
 
-/// Every table of the trace model, empty, by name: the native twin of
-/// `schedscope.parsers.schema`.
+/// Every table of the trace model: its name, what a row is, the table without rows, and of each
+/// column whether it may be null and what it says.
 #[pyfunction]
-pub fn empty_tables() -> BTreeMap<&'static str, ArrowTable> {
-    schemas()
+pub fn declared_tables() -> Vec<TableRow> {
+    declared()
         .into_iter()
-        .map(|(name, schema)| (name, ArrowTable::new(schema, Vec::new())))
+        .map(|table| {
+            let fields = table.schema.fields().iter();
+            let nullable = fields.map(|field| field.is_nullable());
+            let columns = nullable.zip(table.columns).collect();
+            let empty = ArrowTable::new(table.schema.clone(), Vec::new());
+            (table.name, table.about, empty, columns)
+        })
         .collect()
 }
+
+type TableRow = (
+    &'static str,
+    &'static str,
+    ArrowTable,
+    Vec<(bool, &'static str)>,
+);
 
 /// The columns that files hold as what is added to others: table, column, name in the file, and
 /// those others with their signs. What one of them is derived from stands before it.
@@ -179,12 +192,12 @@ pub fn decode_path(
 }
 
 pub fn in_memory(mut store: MemoryStore) -> BTreeMap<&'static str, (u64, ArrowTable)> {
-    schemas()
+    declared()
         .into_iter()
-        .map(|(name, schema)| {
-            let batches = store.tables.remove(name).unwrap_or_default();
+        .map(|table| {
+            let batches = store.tables.remove(table.name).unwrap_or_default();
             let rows = batches.iter().map(|batch| batch.num_rows() as u64).sum();
-            (name, (rows, ArrowTable::new(schema, batches)))
+            (table.name, (rows, ArrowTable::new(table.schema, batches)))
         })
         .collect()
 }

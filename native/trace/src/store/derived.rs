@@ -123,7 +123,7 @@ pub fn sum<'a>(base: &ArrayRef, terms: impl Iterator<Item = (&'a ArrayRef, i64)>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::tables::schemas;
+    use crate::model::tables::{States, Waits};
 
     /// Of any values at all, far beyond those of a trace, too.
     #[test]
@@ -135,11 +135,7 @@ mod tests {
             state ^= state << 17;
             state
         };
-        for table in ["states", "waits"] {
-            let (_, schema) = schemas()
-                .into_iter()
-                .find(|(name, _)| *name == table)
-                .unwrap();
+        for (table, schema) in [("states", States::schema()), ("waits", Waits::schema())] {
             let times = schema.fields().iter();
             let times = times.filter(|field| field.data_type() == &DataType::Int64);
             let columns = times.map(|field| {

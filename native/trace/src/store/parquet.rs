@@ -13,7 +13,7 @@ use super::table::Table;
 use crate::chores::Chores;
 use crate::each::each;
 use crate::error::Result;
-use crate::model::tables::schemas;
+use crate::model::tables::declared;
 
 /// Encodes on the caller's thread; or, where others have nothing else to do, on theirs, too: to
 /// another core's cache, every batch costs up to a tenth more.
@@ -31,9 +31,9 @@ impl ParquetStore {
         let rows = rows.unwrap_or(ROW_GROUP);
         let mut tables = BTreeMap::new();
         let scratches = Arc::default();
-        for (name, schema) in schemas() {
-            let file = TableFile::in_folder(directory, name, &schema, (rows, plain))?;
-            tables.insert(name, Arc::new(Table::new(file, &scratches)));
+        for table in declared() {
+            let file = TableFile::in_folder(directory, table.name, &table.schema, (rows, plain))?;
+            tables.insert(table.name, Arc::new(Table::new(file, &scratches)));
         }
         Ok(Self {
             tables,

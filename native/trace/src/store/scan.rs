@@ -25,7 +25,8 @@ use super::derived;
 use super::pages::BLOCK;
 use super::range::{Bounds, Ranges};
 use crate::error::{Error, Result};
-use crate::model::tables::{CATEGORIES, schemas};
+use crate::model::filling::CATEGORIES;
+use crate::model::tables::declared;
 use crate::regular_file::open_regular;
 
 /// More rows than any page has, and more bytes than any encoding of `pages` takes for one.
@@ -312,7 +313,7 @@ impl Plan {
         if !file.created_by()?.starts_with("schedscope ") {
             return None;
         }
-        let (_, schema) = schemas().into_iter().find(|(name, _)| *name == table)?;
+        let schema = declared().into_iter().find(|one| one.name == table)?.schema;
         let columns = file.schema_descr().columns();
         let place = |name: &str| columns.iter().position(|column| column.name() == name);
         let mut plan = Self::default();
