@@ -29,7 +29,7 @@ from schedscope import cli
 
 # What our own lines may contain besides text: bold, and the progress line.
 OURS = re.compile(r"\x1b\[1m|\x1b\[0m|\r\x1b\[K")
-DRAWN = "document.querySelector('.schedscope-timeline canvas')?.timeline?.state().frames > 0"
+DRAWN = "document.querySelector('.sst-picture canvas')?.timeline?.state().frames > 0"
 QUESTIONS = [words for words in ASKED if not words.startswith(("simulate", "info"))]
 
 
