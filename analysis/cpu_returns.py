@@ -11,7 +11,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.cpus.time_since_run import NotInOrder, with_time_since_run
 from schedscope.analysis.cpus.topology import places
 from schedscope.analysis.residency import place_of
-from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.grouped import sums_by_code
 from schedscope.analysis.sums.quantiles import shares_of
 from schedscope.analysis.waits.waits import waits, waits_in_batches
 from schedscope.errors import UsageError
@@ -123,17 +123,13 @@ def _sums(
         "n_excluded": ran & ~known,
     }
 
-    def batches() -> Iterator[Times]:
+    def batches() -> Iterator[pl.DataFrame]:
         for batch in with_time_since_run(trace, ledger(), whole=whole):
-            marked = batch.filter("chosen").select(
-                "wait", row=pl.when(known).then(row).otherwise(len(edges) + 1), **told
-            )
-            yield Times(
-                marked["row"].to_numpy(),
-                marked["wait"].fill_null(0).to_numpy(),
-                marked.select(pl.col("runs") & pl.col("wait").is_not_null()).to_series().to_numpy(),
-                {name: marked[name].to_numpy() for name in told},
+            yield batch.filter("chosen").select(
+                group=pl.when(known).then(row).otherwise(len(edges) + 1).cast(pl.Int64),
+                time=pl.when(known).then("wait"),
+                **told,
             )
 
-    codes, sums = sums_by_code(batches, shares_of([0.5]))
-    return sums.select("p50", *told, row=pl.Series(codes, dtype=pl.Int64)).rename({"runs": "n"})
+    sums = sums_by_code(batches, shares_of([0.5]), list(told))
+    return sums.select("p50", *told, row="group").rename({"runs": "n"})

@@ -19,10 +19,11 @@ from schedscope.analysis.asking.by import By
 from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.recording.unknown_time import possible_waiting
-from schedscope.analysis.sums.group_counts import GroupCounts, longer
+from schedscope.analysis.sums.grouped import grouped
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
-from schedscope.analysis.waits.grouping import Bounded, Grouping
+from schedscope.analysis.waits.grouping import Grouping
+from schedscope.analysis.waits.observed import EXCLUDED
 from schedscope.analysis.waits.wait_bounds import hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -100,15 +101,21 @@ def latency(
     length = None if every is None else nanoseconds(every)
     grouping = Grouping(trace, by, where, length)
     names = grouping.by
-    tally = _tally(grouping)
     shares = shares_of(quantiles)
-    statistics = _statistics(grouping, tally, shares)
-    result = pl.concat([grouping.keys(), statistics], how="horizontal")
-    result = _with_possible_total(trace, result, names, where, by_time=length is not None)
+    found = _found(grouping, shares)
+    if not names and length is None and found.is_empty():
+        zeros = (pl.col("^.*(_n|_total)$"), pl.col(_COUNTED))
+        found = found.clear(1).with_columns(*(columns.fill_null(0) for columns in zeros))
+    result = found.select(**_statistics(shares))
     if censored == "kaplan-meier":
         result = result.drop(f"{column_name(share)}_high" for share in shares)
-        if (tally.sums["n_censored"] > 0).any():
-            result = result.with_columns(_estimates(grouping, shares))
+        if (found["n_censored"] > 0).any():
+            estimates = found.select("group").join(
+                _estimates(grouping, shares), "group", "left", maintain_order="left"
+            )
+            result = result.with_columns(estimates.drop("group"))
+    result = pl.concat([grouping.keys(found["group"]), result], how="horizontal")
+    result = _with_possible_total(trace, result, names, where, by_time=length is not None)
     if length is not None:
         return result.sort("ts", *names, nulls_last=True)
     if not names:
@@ -116,168 +123,88 @@ def latency(
     return result.sort("total", "n", *names, descending=[True, True, *([False] * len(names))])
 
 
-class _Tally:
-    """Per-group results of one pass over the ledger."""
-
-    _SUMS = ("n", "n_censored", "n_excluded", "rows", "again", "total", "slack", "measured")
-
-    def __init__(self) -> None:
-        self.sums = {name: pl.Series(dtype=pl.Int64) for name in self._SUMS}
-        self.longest = {
-            name: pl.Series(dtype=pl.Int64) for name in ("max", "high", "open", "max_censored")
-        }
-        self.ts_max = pl.Series(dtype=pl.Int64)
-        # Lower and upper bounds of all rows; and of those that cannot be the rest of another wait.
-        self.low, self.high = GroupCounts(), GroupCounts()
-        self.low_once, self.high_once = GroupCounts(), GroupCounts()
-        self.any_bounds = self.any_again = False
-
-    def make_room(self, groups: int) -> None:
-        self.sums = {name: longer(values, groups, 0) for name, values in self.sums.items()}
-        self.longest = {name: longer(values, groups, -1) for name, values in self.longest.items()}
-        self.ts_max = longer(self.ts_max, groups, _NEVER)
+_RANKED = ("low", "high", "low_once", "high_once")
+_COUNTED = ("n", "n_censored", "n_excluded", "open", "again")
 
 
-def _tally(grouping: Grouping) -> _Tally:
-    tally = _Tally()
-    for batch in grouping.bounded():
-        groups = len(grouping)
-        tally.make_room(groups)
-        gone = pl.DataFrame({"group": batch.gone}).group_by("group").len()
-        _add(tally.sums["n_excluded"], gone["group"], gone["len"])
-        rows = pl.DataFrame(
-            {name: getattr(batch, name) for name in ("group", "low", "high", "ts", "measured")}
-            | {"open": batch.open, "again": batch.again}
-        )
-        low, high = pl.col("low"), pl.col("high")
-        complete = pl.col("measured") & ~pl.col("open")
-        unfinished = ~complete & pl.col("ts").is_not_null()
-        found = rows.group_by("group").agg(
-            n=complete.sum(),
-            n_censored=unfinished.sum(),
-            rows=pl.len(),
-            again=pl.col("again").sum(),
-            total=low.sum(),
-            slack=(high - low).filter(~pl.col("again")).sum(),
-            measured=low.filter("measured").sum(),
-            max=low.max(),
-            high=high.max(),
-            open=high.filter("open").max(),
-            max_censored=low.filter(unfinished).max(),
-        )
-        for name in ("n", "n_censored", "rows", "again", "total", "slack", "measured"):
-            _add(tally.sums[name], found["group"], found[name])
-        _keep_longest(tally, rows, found)
-        counted = found.select("group", len="rows")
-        tally.any_bounds = tally.any_bounds or bool((~rows["measured"] | rows["open"]).any())
-        tally.any_again = tally.any_again or bool(rows["again"].any())
-        for counts, some in _counted(tally, batch):
-            if some is None:
-                counts.add(batch.group, batch.low, groups, counted)
-            else:
-                counts.add(*some, groups)
-    return tally
+def _found(grouping: Grouping, shares: list[Fraction]) -> pl.DataFrame:
+    """What is summed up, counted and ranked of each group."""
 
+    def batches() -> Iterator[pl.DataFrame]:
+        return (rows.select(**_columns()) for rows in grouping.bounded())
 
-def _counted(
-    tally: _Tally, batch: Bounded
-) -> Iterator[tuple[GroupCounts, tuple[pl.Series, pl.Series] | None]]:
-    """Which values of a batch each of the counts takes; None: all lower bounds."""
-    once = ~batch.again
-    high = _marked(batch)
-    yield tally.low, None
-    yield tally.high, (batch.group, high)
-    yield tally.low_once, (batch.group.filter(once), batch.low.filter(once))
-    yield tally.high_once, (batch.group.filter(once), high.filter(once))
-
-
-def _marked(batch: Bounded) -> pl.Series:
-    """Upper bounds in order of length, with a last bit that says that the wait was not over."""
-    return batch.high.clip(upper_bound=_NEVER >> 1) * 2 + batch.open.cast(pl.Int64)
-
-
-def _add(to: pl.Series, group: pl.Series, numbers: pl.Series) -> None:
-    """Adds to the entries of these groups, each of which is there once."""
-    to.scatter(group, to.gather(group) + numbers.cast(pl.Int64))
-
-
-def _keep_longest(tally: _Tally, rows: pl.DataFrame, found: pl.DataFrame) -> None:
-    """The longest wait of each group, and the earliest start of one of that length."""
-    group = found["group"]
-    longest = tally.longest["max"]
-    beaten = found.filter(found["max"] > longest.gather(group))
-    tally.ts_max.scatter(beaten["group"], _NEVER)
-    for name, so_far in tally.longest.items():
-        of_these = found[name].fill_null(-1), so_far.gather(group)
-        so_far.scatter(group, pl.select(pl.max_horizontal(*of_these)).to_series())
-    first = (
-        rows.filter(rows["low"] == longest.gather(rows["group"]), rows["ts"].is_not_null())
-        .group_by("group")
-        .agg(pl.col("ts").min())
-    )
-    earliest = first["ts"], tally.ts_max.gather(first["group"])
-    tally.ts_max.scatter(first["group"], pl.select(pl.min_horizontal(*earliest)).to_series())
-
-
-def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
-    sums, longest = tally.sums, tally.longest
-    none = sums["rows"] == 0
-    # The longest possible wait is one that was not over when the window ended.
-    unbounded = none | (longest["open"] >= longest["high"])
-    return pl.DataFrame(
-        {
-            **{name: sums[name].cast(pl.UInt32) for name in ("n", "n_censored", "n_excluded")},
-            "total": sums["total"],
-            "total_high": sums["total"] + sums["slack"],
-            "mean": sums["total"] / sums["rows"].set(none, None),
-            # How many waits there were at least; a wait that was not over makes the sum unbounded.
-            "mean_high": (sums["rows"] - sums["again"])
-            .set(longest["open"] >= 0, None)
-            .cast(pl.Float64),
-            **_quantiles(grouping, tally, shares),
-            "max": longest["max"].set(none, None),
-            "max_high": longest["high"].set(unbounded, None),
-            "max_censored": longest["max_censored"].set(longest["max_censored"] < 0, None),
-            "ts_max": tally.ts_max.set(none | (tally.ts_max == _NEVER), None),
-            "coverage": sums["measured"].cast(pl.Float64),
-        }
+    return grouped(
+        batches,
+        shares,
+        ranked=_RANKED,
+        summed=["certain", "cut"],
+        counted=_COUNTED,
+        first="ts_ready",
     )
 
 
-def _quantiles(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> dict[str, pl.Series]:
-    names = [column_name(share) for share in shares]
+def _columns() -> dict[str, pl.Expr]:
+    """Of the rows of `Grouping.bounded`: lower and upper bounds, those of rows that cannot be the
+    rest of another wait, and what is summed up or counted.
 
-    def pairs(number: int) -> Iterator[tuple[pl.Series, pl.Series]]:
-        for batch in grouping.bounded():
-            some = [some for _, some in _counted(tally, batch)][number]
-            yield (batch.group, batch.low) if some is None else some
-
-    def at(number: int, counts: GroupCounts) -> list[pl.Series]:
-        return counts.at(shares, lambda: pairs(number))
-
-    low = at(0, tally.low)
-    if not tally.any_bounds:
-        both = {name: (least, least) for name, least in zip(names, low, strict=True)}
-    else:
-        high = at(1, tally.high)
-        if tally.any_again:
-            # As waits of their own, and as rests of other waits: whichever is the wider.
-            low = _extreme(pl.min_horizontal, low, at(2, tally.low_once))
-            high = _extreme(pl.max_horizontal, high, at(3, tally.high_once))
-        most = [(values // 2).set(values % 2 == 1, None) for values in high]
-        both = dict(zip(names, zip(low, most, strict=True), strict=True))
+    An upper bound has a last bit that says that the wait was not over: then it was longer.
+    """
+    known = pl.col("high").is_not_null()
+    low = pl.when(known).then("low")
+    high = pl.col("high").clip(upper_bound=_NEVER >> 1) * 2 + pl.col("open").cast(pl.Int64)
+    begun = pl.col("ts_ready").is_not_null()
+    once = ~pl.col("again")
+    complete = pl.col("measured") & ~pl.col("open")
+    unfinished = known & ~complete & begun
     return {
-        column: values
-        for name, (least, most) in both.items()
-        for column, values in ((name, least), (f"{name}_high", most))
+        "group": pl.col("group"),
+        "low": low,
+        "high": high,
+        "low_once": pl.when(once).then(low),
+        "high_once": pl.when(once).then(high),
+        "certain": pl.when("measured").then(low),
+        "cut": pl.when(unfinished).then("low"),
+        "ts_ready": pl.col("ts_ready"),
+        "n": known & complete,
+        "n_censored": unfinished,
+        "n_excluded": EXCLUDED,
+        "open": known & pl.col("open"),
+        "again": known & pl.col("again"),
     }
 
 
-def _extreme(choose: object, one: list[pl.Series], other: list[pl.Series]) -> list[pl.Series]:
-    return [
-        pl.select(choose(a, b)).to_series()  # type: ignore[operator]
-        for a, b in zip(one, other, strict=True)
-    ]
+def _statistics(shares: list[Fraction]) -> dict[str, pl.Expr]:
+    """The columns of the answer, of those that were found."""
+    total, rows, n_open = pl.col("low_total"), pl.col("low_n"), pl.col("open").cast(pl.Int64)
+    # No wait that was not over is the rest of another one.
+    slack = (pl.col("high_once_total") - n_open) // 2 - pl.col("low_once_total")
+    columns = {
+        "n": pl.col("n"),
+        "n_censored": pl.col("n_censored"),
+        "n_excluded": pl.col("n_excluded"),
+        "total": total,
+        "total_high": total + slack,
+        "mean": total / pl.when(rows > 0).then(rows),
+        # How many waits there were at least; a wait that was not over makes the sum unbounded.
+        "mean_high": pl.when(n_open == 0).then(rows - pl.col("again")).cast(pl.Float64),
+    }
+    for name in map(column_name, shares):
+        # As waits of their own, and as rests of other waits: whichever is the wider.
+        columns[name] = pl.min_horizontal(f"low_{name}", f"low_once_{name}")
+        columns[f"{name}_high"] = _bound(pl.max_horizontal(f"high_{name}", f"high_once_{name}"))
+    return {
+        **columns,
+        "max": pl.col("low_max"),
+        "max_high": _bound(pl.col("high_max")),
+        "max_censored": pl.col("cut_max"),
+        "ts_max": pl.col("ts_ready"),
+        "coverage": pl.col("certain_total").cast(pl.Float64),
+    }
+
+
+def _bound(high: pl.Expr) -> pl.Expr:
+    """Without its last bit; null if the wait was not over."""
+    return pl.when(high % 2 == 0).then(high // 2)
 
 
 def _with_possible_total(
@@ -326,8 +253,8 @@ def _with_possible_total(
     )
 
 
-def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
-    """The quantiles by the product-limit estimate."""
+def _estimates(grouping: Grouping, shares: list[Fraction]) -> pl.DataFrame:
+    """The quantiles by the product-limit estimate, of each `group`."""
     # It loads NumPy, which nothing else of a short trace's answer needs.
     from schedscope.analysis.survival.survival import kaplan_meier_quantiles, wait_lengths
 
@@ -335,7 +262,8 @@ def _estimates(grouping: Grouping, shares: list[Fraction]) -> list[pl.Series]:
         kaplan_meier_quantiles(lengths, [float(q) for q in shares])
         for lengths in wait_lengths(grouping)
     ]
-    return [
-        pl.Series(column_name(share), [row[i] for row in rows], dtype=pl.Int64)
+    columns = {
+        column_name(share): pl.Series([row[i] for row in rows], dtype=pl.Int64)
         for i, share in enumerate(shares)
-    ]
+    }
+    return pl.DataFrame({"group": grouping.codes, **columns})

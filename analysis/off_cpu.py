@@ -22,7 +22,7 @@ from schedscope.analysis.asking.command import THREAD_ROWS, Command
 from schedscope.analysis.asking.needs import has, needs, require_also
 from schedscope.analysis.causes.lock_waits import lock_waits, worded
 from schedscope.analysis.causes.sleep_causes import EVIDENCE, SLEEP_CAUSE, causes
-from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.grouped import sums_by_code
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.parsers.schema import END, SLEEP_KIND, STATE
@@ -209,14 +209,15 @@ def _sums(
     lookup = np.full(int(utid.max(initial=0)) + 2, -1 if chosen else number[-1])
     lookup[utid] = number[:-1]
 
-    def batches() -> Iterator[Times]:
+    def batches() -> Iterator[pl.DataFrame]:
         for some in in_batches(trace.states):
             times = _times(trace, some).collect()
             whose = lookup[np.minimum(times["utid"].to_numpy(), len(lookup) - 1)]
             code = whose * len(STATE.categories) + times["state"].to_physical().to_numpy()
             yield _coded(times.filter(whose >= 0), code[whose >= 0])
 
-    codes, sums = sums_by_code(batches, shares)
+    sums = sums_by_code(batches, shares, _MARKS)
+    codes = sums["group"].to_numpy()
     state = pl.Series("state", STATE.categories, dtype=STATE)
     return pl.concat(
         [
@@ -234,17 +235,20 @@ def _sums_of_held(times: pl.DataFrame, keys: list[str], shares: list[Fraction]) 
         distinct.with_row_index("#"), on=keys, how="left", nulls_equal=True, maintain_order="left"
     )
     coded = _coded(times, numbered["#"].to_numpy().astype(np.int64))
-    codes, sums = sums_by_code(lambda: [coded], shares)
-    return pl.concat([distinct[codes], sums], how="horizontal")
+    sums = sums_by_code(lambda: [coded], shares, _MARKS)
+    return pl.concat([distinct[sums["group"]], sums], how="horizontal")
 
 
-def _coded(times: pl.DataFrame, code: npt.NDArray[np.int64]) -> Times:
-    censored, excluded = times["censored"].to_numpy(), times["excluded"].to_numpy()
-    return Times(
-        code,
-        times["dur"].to_numpy().astype(np.int64),
-        ~censored & ~excluded,
-        {"n_censored": censored, "n_excluded": excluded},
+_MARKS = ("n_censored", "n_excluded")
+
+
+def _coded(times: pl.DataFrame, code: npt.NDArray[np.int64]) -> pl.DataFrame:
+    whole = ~pl.col("censored") & ~pl.col("excluded")
+    return times.select(
+        group=pl.Series(code),
+        time=pl.when(whole).then(pl.col("dur").cast(pl.Int64)),
+        n_censored="censored",
+        n_excluded="excluded",
     )
 
 

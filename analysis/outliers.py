@@ -23,7 +23,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.cpus.occupancy import coded_states, occupancy
 from schedscope.analysis.cpus.topology import recorded_cpus
-from schedscope.analysis.sums.group_counts import GroupCounts
+from schedscope.analysis.sums.grouped import sums_by_code
 from schedscope.analysis.sums.quantiles import at_share, shares_of
 from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.analysis.waits.observed import MEASURED
@@ -290,7 +290,6 @@ def _switches(trace: Trace, step: int, parts: int, mine: pl.Series) -> Ints:
 def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[pl.Series]:
     """Statistics of waits by the part in which they began: how many, and the 99th percentile."""
     begin, end = trace.window
-    counts, censored = GroupCounts(), np.zeros(parts, dtype=np.int64)
 
     def begun() -> Iterator[pl.DataFrame]:
         for rows in in_batches(trace.waits):
@@ -298,22 +297,19 @@ def _waits(trace: Trace, step: int, parts: int, mine: pl.Series | None) -> list[
             if mine is not None:
                 inside = inside.filter(pl.col("utid").is_in(mine.implode()))
             yield inside.select(
-                part=(pl.col("ts_ready") - begin) // step, wait=pl.when(MEASURED).then("wait")
+                group=(pl.col("ts_ready") - begin) // step,
+                time=pl.when(MEASURED).then("wait"),
+                n_censored=~MEASURED,
             ).collect()
 
-    def whole(rows: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
-        known = rows.drop_nulls()
-        return known["part"], known["wait"]
-
-    for rows in begun():
-        cut = rows.filter(pl.col("wait").is_null())["part"]
-        censored += np.bincount(cut, minlength=parts)
-        counts.add(*whole(rows), parts)
-    (highest,) = counts.at(shares_of([0.99]), lambda: map(whole, begun()))
+    found = sums_by_code(begun, shares_of([0.99]), ["n_censored"])
+    every = pl.DataFrame({"group": range(parts)}, schema={"group": pl.Int64})
+    found = every.join(found, on="group", how="left", maintain_order="left")
+    n = found["n"].fill_null(0)
     return [
-        counts.n.cast(pl.UInt32).alias("n"),
-        pl.Series("n_censored", censored, pl.UInt32),
-        highest.alias("wait_p99").set(counts.n < _WAITS, None),
+        n,
+        found["n_censored"].fill_null(0),
+        found["p99"].alias("wait_p99").set(n < _WAITS, None),
     ]
 
 

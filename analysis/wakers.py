@@ -17,7 +17,7 @@ from schedscope.analysis.asking.by import THREADS, check
 from schedscope.analysis.asking.command import THREAD_ROWS, Command
 from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.causes.softirqs import softirq
-from schedscope.analysis.sums.group_sums import Times, sums_by_code
+from schedscope.analysis.sums.grouped import sums_by_code
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.observed import EXCLUDED, MEASURED, UNFINISHED
@@ -115,7 +115,7 @@ def wakers(
     group[threads["utid"].to_numpy()] = threads["group"].to_numpy()
     handlers, named = _handlers(trace)
 
-    def batches() -> Iterator[Times]:
+    def batches() -> Iterator[pl.DataFrame]:
         for ledger in in_batches(trace.waits):
             waits = _woken(trace, where, ledger)
             interrupts = _interrupts(waits, handlers)
@@ -129,16 +129,16 @@ def wakers(
                 [group[waker], ngroups, ngroups + 2 + interrupts],
                 ngroups + 1,
             )
-            whole, unfinished, unseen = (
-                waits.select(kind).to_series().to_numpy()
-                for kind in (MEASURED, UNFINISHED, EXCLUDED)
+            yield waits.select(
+                group=pl.Series(source * ngroups + group[waits["utid"].to_numpy()]),
+                time=pl.when(MEASURED).then("wait"),
+                n_censored=UNFINISHED,
+                n_excluded=EXCLUDED,
+                n_new=pl.Series(new),
             )
-            counts = {"n_censored": unfinished, "n_excluded": unseen, "n_new": new}
-            edge = source * ngroups + group[waits["utid"].to_numpy()]
-            yield Times(edge, waits["wait"].fill_null(0).to_numpy(), whole, counts)
 
-    edges, sums = sums_by_code(batches, shares)
-    found = sums.with_columns(edge=pl.Series(edges))
+    found = sums_by_code(batches, shares, ["n_censored", "n_excluded", "n_new"])
+    found = found.rename({"group": "edge"})
     kind = pl.Series(KIND.categories[[0, 2, 3, 1]], dtype=KIND)
     names = threads.group_by("group").agg(pl.col(keys).first())
     return (

@@ -1,4 +1,4 @@
-"""Number waits by small keys: by thread, CPU, cause, time bucket or any of them together."""
+"""A whole number for each wait: its thread, CPU, cause, time bucket or several of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ from schedscope.errors import FormatError, UsageError
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
 
-# Combinations of keys up to which a table, and no search, finds their numbers.
-_TABLE = 1 << 22
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -39,27 +36,6 @@ class Batch:
     ts: pl.Series
     censored: pl.Series
     excluded: pl.Series
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """The bounds of some waits, with a group's number each.
-
-    `low` and `high` are what each lasted at least and at most (ns), within the window; `ts` when it
-    began, null where that was not seen. `measured`: both are the length, within the window at
-    least. `open`: it was not over when the window ended, so that it lasted longer than that.
-    `again`: it may be the rest of a wait that is in another row, or none. `gone`: the group of each
-    row of which nothing is known but that a wait ended.
-    """
-
-    group: pl.Series
-    low: pl.Series
-    high: pl.Series
-    ts: pl.Series
-    measured: pl.Series
-    open: pl.Series
-    again: pl.Series
-    gone: pl.Series
 
 
 @dataclass(frozen=True)
@@ -99,7 +75,7 @@ class _Part:
 
 
 class Grouping:
-    """Reads the ledger in batches and numbers its rows; numbers are given as keys appear."""
+    """Reads the ledger in batches, with a whole number in each row that says whose it is."""
 
     def __init__(
         self,
@@ -121,15 +97,12 @@ class Grouping:
             size *= part.size + 1
         if size >= 1 << 63:
             raise UsageError(f"by={by} has too many combinations", "fewer columns at once")
-        self._numbers = _repeated(_NONE, size) if size <= _TABLE else None
-        self._found: dict[int, int] = {}
-        self._codes: list[int] = []
-        if not self._parts:
-            self._number(_repeated(0, 1))
+        # Of those that `batches` has numbered, in order of their numbers.
+        self.codes = _repeated(0, 0 if self._parts else 1)
 
     def __len__(self) -> int:
-        """Groups found so far."""
-        return len(self._codes)
+        """Groups that `batches` found so far."""
+        return len(self.codes)
 
     def batches(self, *, times: bool = True) -> Iterator[Batch]:
         """The ledger from start to end; may be read more than once.
@@ -142,34 +115,32 @@ class Grouping:
         for rows in waits_in_batches(self._trace, columns + self._columns(), self._where):
             yield self._batch(rows.collect(), times)
 
-    def bounded(self) -> Iterator[Bounded]:
-        """The same, with what is known of waits that were not seen from start to end."""
+    def bounded(self) -> Iterator[pl.DataFrame]:
+        """All rows with their code, `group`, and the columns of `with_bounds`."""
         columns = [*COLUMNS, *self._columns()]
         rest = rests(self._trace)
         for rows in waits_in_batches(self._trace, columns, self._where):
             frame = rows.collect()
-            group = self._number(self._code(frame))
-            yield _bounded(frame, group, rest, self._trace.window[1])
+            _check(frame["wait"])
+            coded = frame.with_columns(group=self._code(frame))
+            yield with_bounds(coded, rest, self._trace.window[1])
         selected = self._where.meta.root_names() if self._where is not None else []
         if {*self.by, *selected} <= {"utid", *THREAD_COLUMNS} and "ts" not in self._names:
             yield self._hidden()
 
-    def _hidden(self) -> Bounded:
+    def _hidden(self) -> pl.DataFrame:
         """A possible wait for each stretch of unknown time without a wait in the ledger."""
         spans = hidden_waits(self._trace, self._where).collect()
-        group = self._number(self._code(spans))
-        nothing = pl.repeat(None, spans.height, dtype=pl.Int64, eager=True)
-        no, yes = (pl.repeat(truth, spans.height, eager=True) for truth in (False, True))
-        high = spans["until"] - spans["since"]
-        return Bounded(
-            group=group,
-            low=_repeated(0, spans.height),
-            high=high,
-            ts=nothing,
+        no, yes = pl.lit(value=False), pl.lit(value=True)
+        return spans.select(
+            group=self._code(spans),
+            wait=pl.lit(0, pl.Int64),
+            ts_ready=pl.lit(None, pl.Int64),
+            low=pl.lit(0, pl.Int64),
+            high=pl.col("until") - pl.col("since"),
             measured=no,
             open=no,
             again=yes,
-            gone=group.clear(),
         )
 
     def _columns(self) -> list[str]:
@@ -182,15 +153,16 @@ class Grouping:
             columns += ["ts_ready", "ts_enqueued", "ts_run"]
         return columns
 
-    def keys(self) -> pl.DataFrame:
-        """One row per group in order of its number, with the columns asked for."""
-        rest = pl.Series(self._codes, dtype=pl.Int64)
+    def keys(self, codes: pl.Series | None = None) -> pl.DataFrame:
+        """The columns asked for, one row per code: of those of `batches` if none are given."""
+        rest = self.codes if codes is None else codes
+        height = len(rest)
         frames = []
         for part in reversed(self._parts):
             frames.append(part.keys(rest % (part.size + 1)))
             rest = rest // (part.size + 1)
         if not frames:
-            return pl.DataFrame(height=len(self))
+            return pl.DataFrame(height=height)
         return pl.concat(frames, how="horizontal").select(self._names)
 
     def _code(self, frame: pl.DataFrame) -> pl.Series:
@@ -223,26 +195,11 @@ class Grouping:
         )
 
     def _number(self, code: pl.Series) -> pl.Series:
-        if self._numbers is None:
-            distinct = code.unique().sort()
-            for value in distinct.to_list():
-                if value not in self._found:
-                    self._found[value] = len(self._codes)
-                    self._codes.append(value)
-            new = [self._found[value] for value in distinct.to_list()]
-            return code.replace_strict(distinct, pl.Series(new, dtype=pl.Int64))
-        numbers = self._numbers.gather(code)
-        if numbers.min() == _NONE:
-            fresh = code.filter(numbers == _NONE).unique().sort()
-            before = len(self._codes)
-            self._codes += fresh.to_list()
-            self._numbers.scatter(fresh, pl.int_range(before, len(self._codes), eager=True))
-            numbers = self._numbers.gather(code)
-        return numbers
-
-
-# A code that no row had so far.
-_NONE = -1
+        distinct = code.unique().sort()
+        fresh = distinct.filter(~distinct.is_in(self.codes.implode()))
+        self.codes = pl.concat([self.codes, fresh])
+        numbers = pl.int_range(len(self.codes), eager=True)
+        return code.replace_strict(self.codes, numbers, return_dtype=pl.Int64)
 
 
 def _check(wait: pl.Series) -> None:
@@ -253,24 +210,6 @@ def _check(wait: pl.Series) -> None:
             "waits of 0 ns or more",
             "convert the trace again; if it is another tool's, its clocks disagree",
         )
-
-
-def _bounded(frame: pl.DataFrame, group: pl.Series, rest: pl.DataFrame, end: int) -> Bounded:
-    _check(frame["wait"])
-    known = with_bounds(frame.with_columns(group=group), rest, end)
-    begun = pl.col("ts_ready").is_not_null() & pl.col("wait").is_not_null()
-    gone = known.filter(~begun)["group"]
-    found = known.filter(pl.col("high").is_not_null())
-    return Bounded(
-        group=found["group"],
-        low=found["low"],
-        high=found["high"],
-        ts=found["ts_ready"],
-        measured=found["measured"],
-        open=found["open"],
-        again=found["again"],
-        gone=gone,
-    )
 
 
 def _repeated(value: int, rows: int) -> pl.Series:

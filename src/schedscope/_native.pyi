@@ -301,6 +301,15 @@ def run_lengths(
     idle: int,
     grouping: Mapping[str, object],
 ) -> ArrowTable: ...
+def group_times(
+    batches: Callable[[], Iterable[_ArrowStream]],
+    shares: list[tuple[int, int]],
+    *,
+    ranked: list[str],
+    summed: list[str] = ...,
+    counted: list[str] = ...,
+    first: str | None = None,
+) -> ArrowTable: ...
 def check_table(
     table: _ArrowStream,
     name: str,

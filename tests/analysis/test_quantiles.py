@@ -6,13 +6,12 @@ import ast
 import random
 from fractions import Fraction
 
-import numpy as np
 import polars as pl
 import pytest
 from sources import ROOT, sources
 
 import schedscope as ss
-from schedscope.analysis.sums.order_statistics import bucket, buckets, order_statistics
+from schedscope.analysis.sums.grouped import grouped
 from schedscope.analysis.sums.quantiles import nearest_rank, quantile, rank, shares_of
 from schedscope.simulator.generators import web
 from schedscope.simulator.summary import summary
@@ -35,11 +34,8 @@ def test_each_form_follows_the_definition(q: str) -> None:
         assert frame.select(nearest_rank(pl.col("x"), float(q))).item() == expected
         (share,) = shares_of([float(q)])
         assert sorted(values)[rank(n, share)] == expected
-        array = pl.Series(values).to_numpy()
-        histogram = np.bincount(bucket(array), minlength=buckets()).reshape(1, -1)
-        pairs = [(np.zeros_like(array), array)]
-        at = np.array([[rank(n, share)]])
-        assert order_statistics(histogram, at, pairs.copy).item() == expected
+        rows = frame.with_columns(group=0)
+        assert grouped(lambda rows=rows: [rows], [share], ranked=["x"])[0, -1] == expected
 
 
 def test_quantile_of_no_values_is_null() -> None:

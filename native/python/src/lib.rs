@@ -12,6 +12,7 @@ mod discordance;
 mod episode_interference;
 mod error;
 mod extract;
+mod group_times;
 mod hooks;
 mod idle;
 mod interactivity;
@@ -70,6 +71,8 @@ mod _native {
     use super::discordance::discordance;
     #[pymodule_export]
     use super::extract::extract;
+    #[pymodule_export]
+    use super::group_times::group_times;
     #[pymodule_export]
     use super::interactivity::interactivity;
     #[pymodule_export]

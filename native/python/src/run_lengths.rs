@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, Int64Array, UInt8Array};
+use arrow_array::{ArrayRef, UInt8Array};
 use pyo3::prelude::*;
 
 use super::arrow::ArrowTable;
-use super::tables::{counts, cpus, ints, source_of, table};
-use crate::error::{Error, Result};
+use super::tables::{counts, cpus, ints, of_ranks, shares_of, source_of, table};
+use crate::error::Result;
 use schedscope_sweep::lengths;
 
 /// Options of `run_lengths`.
@@ -45,12 +45,6 @@ pub fn run_lengths(
         sure,
         shares,
     } = grouping;
-    if shares
-        .iter()
-        .any(|(part, whole)| *part == 0 || part > whole)
-    {
-        return Err(Error::internal("a quantile outside of (0, 1]").into());
-    }
     let question = lengths::RunLengthQuery {
         window,
         idle,
@@ -59,53 +53,30 @@ pub fn run_lengths(
         by_cpu,
         by_end,
         sure,
-        shares,
+        shares: shares_of(shares)?,
     };
     let found = py.detach(|| lengths::lengths(&states, &switches, &question))?;
-    let runs = || found.iter().map(|(_, runs)| runs);
+    let keys = || found.keys.iter();
+    let runs = || (0..found.keys.len()).map(|at| found.lengths.of(at));
     let mut columns = vec![
         (
-            "group",
-            counts(found.iter().map(|((group, _, _), _)| *group)),
+            "group".to_owned(),
+            counts(keys().map(|(group, _, _)| *group)),
         ),
-        ("cpu", cpus(found.iter().map(|((_, cpu, _), _)| *cpu))),
+        ("cpu".to_owned(), cpus(keys().map(|(_, cpu, _)| *cpu))),
         (
-            "end",
-            Arc::new(
-                found
-                    .iter()
-                    .map(|((_, _, end), _)| *end)
-                    .collect::<UInt8Array>(),
-            ) as ArrayRef,
-        ),
-        ("n", ints(runs().map(|runs| runs.lengths.n() as i64))),
-        (
-            "n_censored",
-            ints(runs().map(|runs| runs.n_censored as i64)),
-        ),
-        ("total", ints(runs().map(|runs| runs.lengths.total()))),
-        (
-            "total_censored",
-            ints(runs().map(|runs| runs.total_censored)),
+            "end".to_owned(),
+            Arc::new(keys().map(|(_, _, end)| *end).collect::<UInt8Array>()) as ArrayRef,
         ),
         (
-            "max",
-            Arc::new(
-                runs()
-                    .map(|runs| runs.lengths.max())
-                    .collect::<Int64Array>(),
-            ),
+            "n_censored".to_owned(),
+            ints(found.censored.iter().map(|(n, _)| *n as i64)),
+        ),
+        (
+            "total_censored".to_owned(),
+            ints(found.censored.iter().map(|(_, time)| *time)),
         ),
     ];
-    let of_groups: Vec<_> = runs().map(|runs| runs.lengths.found()).collect();
-    let names: Vec<String> = (0..question.shares.len())
-        .map(|share| format!("q{share}"))
-        .collect();
-    for (share, name) in names.iter().enumerate() {
-        let values = of_groups
-            .iter()
-            .map(|of_group| of_group.as_ref().map(|values| values[share]));
-        columns.push((name, Arc::new(values.collect::<Int64Array>())));
-    }
+    columns.extend(of_ranks("", question.shares.len(), runs));
     table(columns)
 }

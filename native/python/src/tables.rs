@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
 use super::arrow::{ArrowTable, read_stream};
-use crate::error::{EngineResult, Result};
+use crate::error::{EngineResult, Error, Result};
 use schedscope_model::columns;
+use schedscope_sweep::ranks::{Ranks, Share};
 use schedscope_trace::store::{Scan, Source};
 
 /// Some columns of a table in a `.sched` folder, categories as their codes. Native code
@@ -78,8 +79,52 @@ pub fn rows_in(frames: &Frames<'_>, name: &str) -> Result<Vec<RecordBatch>> {
 }
 
 /// A table of columns of one length.
-pub fn table(columns: Vec<(&str, ArrayRef)>) -> Result<ArrowTable> {
-    Ok(columns::table(columns)?.into())
+pub fn table(columns: Vec<(impl AsRef<str>, ArrayRef)>) -> Result<ArrowTable> {
+    let named = columns
+        .iter()
+        .map(|(name, array)| (name.as_ref(), Arc::clone(array)));
+    Ok(columns::table(named.collect())?.into())
+}
+
+/// Quantiles as numerator and denominator.
+pub fn shares_of(shares: Vec<Share>) -> Result<Vec<Share>> {
+    if shares
+        .iter()
+        .any(|(part, whole)| *part == 0 || part > whole)
+    {
+        return Err(Error::internal("a quantile outside of (0, 1]").into());
+    }
+    Ok(shares)
+}
+
+/// How many values each group has, their sum, the greatest, and a column for each of the shares;
+/// their names begin with the prefix.
+pub fn of_ranks<'a, I: Iterator<Item = &'a Ranks>>(
+    prefix: &str,
+    shares: usize,
+    of_groups: impl Fn() -> I,
+) -> Vec<(String, ArrayRef)> {
+    let greatest = of_groups().map(Ranks::max).collect::<Int64Array>();
+    let mut columns = vec![
+        (
+            format!("{prefix}n"),
+            ints(of_groups().map(|ranks| ranks.n() as i64)),
+        ),
+        (
+            format!("{prefix}total"),
+            ints(of_groups().map(Ranks::total)),
+        ),
+        (format!("{prefix}max"), Arc::new(greatest) as ArrayRef),
+    ];
+    let found: Vec<_> = of_groups().map(Ranks::found).collect();
+    columns.extend((0..shares).map(|share| {
+        let values = found
+            .iter()
+            .map(|of| of.as_ref().map(|values| values[share]));
+        let values: ArrayRef = Arc::new(values.collect::<Int64Array>());
+        (format!("{prefix}q{share}"), values)
+    }));
+    columns
 }
 
 pub fn ints(values: impl Iterator<Item = i64>) -> ArrayRef {

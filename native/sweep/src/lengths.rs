@@ -4,8 +4,9 @@ use rustc_hash::FxHashMap;
 
 use super::switch_ins::SwitchIns;
 use crate::error::Result;
+use crate::group_ranks::GroupRanks;
 use crate::model::event::End;
-use crate::ranks::{Ranks, Room, Share};
+use crate::ranks::Share;
 use crate::states::{NOWHERE, RUNNING, Want, each};
 use crate::store::Source;
 
@@ -36,36 +37,13 @@ impl RunLengthQuery {
 /// A group of threads, by CPU and end where requested.
 pub type Key = (u32, Option<u16>, Option<u8>);
 
-/// Runs of one group.
-#[derive(Default)]
-pub struct Runs {
-    /// Lengths of those that were seen from start to end.
-    pub lengths: Ranks,
-    pub n_censored: u64,
-    pub total_censored: i64,
-}
-
-/// Lengths that are held, of all groups: 67 MB of runs below 4.3 s.
-const HELD: usize = 1 << 24;
-/// A group that has fewer goes on holding them: it takes 4 kB, which buckets would take, too.
-const FEW: usize = 1 << 10;
-/// Of lengths of which too many are near a rank: the fewest parts that are counted. With these a
-/// length is found in 16 more readings at most.
-const PARTS: usize = 1 << 4;
-
-/// Does one reading suffice to hold so many lengths near each rank; else, what each may take.
-fn room(sought: &[usize]) -> Room {
-    if sought.iter().sum::<usize>() <= HELD {
-        return Room {
-            held: HELD,
-            parts: PARTS,
-        };
-    }
-    let each = HELD / 2 / sought.len();
-    Room {
-        held: each,
-        parts: each.clamp(PARTS, 1 << 16),
-    }
+/// What was found of every group: where it is in `keys`, it is in the others.
+pub struct Found {
+    pub keys: Vec<Key>,
+    /// Lengths of runs that were seen from start to end.
+    pub lengths: GroupRanks,
+    /// Of others: how many, and their time.
+    pub censored: Vec<(u64, i64)>,
 }
 
 /// The runs of every group: `states` has ts, dur, utid, state, cpu and end, `switches` ts, cpu and
@@ -74,7 +52,7 @@ pub fn lengths(
     states: &Source<'_>,
     switches: &Source<'_>,
     question: &RunLengthQuery,
-) -> Result<Vec<(Key, Runs)>> {
+) -> Result<Found> {
     let (mut lengths, in_order) = {
         let mut lengths = Lengths::new(question, SwitchIns::new(switches));
         lengths.read_all(states)?;
@@ -91,7 +69,7 @@ pub fn lengths(
         lengths = Lengths::new(question, ins()?);
         lengths.read_all(states)?;
     }
-    while lengths.seek() {
+    while lengths.found.lengths.seek() {
         lengths.ins = ins()?;
         lengths.read_all(states)?;
     }
@@ -103,13 +81,9 @@ struct Lengths<'a> {
     question: &'a RunLengthQuery,
     ins: SwitchIns<'a>,
     of: FxHashMap<Key, usize>,
-    found: Vec<(Key, Runs)>,
+    found: Found,
     /// Of groups that are of threads only, where each is.
     places: Vec<usize>,
-    /// After so many more runs too many lengths may be held.
-    unchecked: usize,
-    /// All runs were added: only lengths are added again.
-    again: bool,
 }
 
 impl<'a> Lengths<'a> {
@@ -118,47 +92,17 @@ impl<'a> Lengths<'a> {
             question,
             ins,
             of: FxHashMap::default(),
-            found: Vec::new(),
+            found: Found {
+                keys: Vec::new(),
+                lengths: GroupRanks::new(question.shares.clone()),
+                censored: Vec::new(),
+            },
             places: Vec::new(),
-            unchecked: HELD,
-            again: false,
         }
     }
 
     fn read_all(&mut self, states: &Source<'_>) -> Result<()> {
         states.batches().try_for_each(|batch| self.read(&batch?))
-    }
-
-    /// All runs were added: whether another pass is needed.
-    fn seek(&mut self) -> bool {
-        self.again = true;
-        let mut sought = Vec::new();
-        for (_, runs) in &mut self.found {
-            runs.lengths.settle(&self.question.shares);
-            sought.extend(runs.lengths.sought());
-        }
-        let room = room(&sought);
-        for (_, runs) in &mut self.found {
-            runs.lengths.seek(room);
-        }
-        !sought.is_empty()
-    }
-
-    /// If too many lengths are held, those of large groups are counted from now on.
-    #[cold]
-    fn check(&mut self) {
-        let held = |found: &[(Key, Runs)]| -> usize {
-            found.iter().map(|(_, runs)| runs.lengths.held()).sum()
-        };
-        if held(&self.found) >= HELD {
-            for (_, runs) in &mut self.found {
-                if runs.lengths.held() >= FEW {
-                    runs.lengths.count(&self.question.shares);
-                }
-            }
-        }
-        // Many small groups may hold more, but are not looked at too often.
-        self.unchecked = HELD.saturating_sub(held(&self.found)).max(HELD / 8);
     }
 
     #[inline]
@@ -175,8 +119,10 @@ impl<'a> Lengths<'a> {
             of, found, places, ..
         } = self;
         let at = *of.entry(key).or_insert_with(|| {
-            found.push((key, Runs::default()));
-            found.len() - 1
+            found.keys.push(key);
+            found.censored.push((0, 0));
+            found.lengths.grow(found.keys.len());
+            found.keys.len() - 1
         });
         if plain {
             if places.len() <= group {
@@ -216,47 +162,15 @@ impl<'a> Lengths<'a> {
                 cpu.filter(|_| question.by_cpu),
                 question.by_end.then_some(row.end),
             ));
-            let runs = &mut self.found[at].1;
             let seen = row.end != End::Lost as u8 && row.end != End::Window as u8;
             if begun && row.ts >= begin && row.until <= end && seen {
-                runs.lengths.add(length);
-                self.unchecked -= 1;
-                if self.unchecked == 0 {
-                    self.check();
-                }
-            } else if !self.again {
-                runs.n_censored += 1;
-                runs.total_censored += length;
+                self.found.lengths.add(at, length);
+            } else if !self.found.lengths.again() {
+                let (n, time) = &mut self.found.censored[at];
+                *n += 1;
+                *time += length;
             }
             Ok(())
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_held_in_a_later_reading_is_bounded() {
-        let most = |sought: &[usize]| -> usize {
-            let Room { held, parts } = room(sought);
-            let taken = sought
-                .iter()
-                .map(|n| if *n <= held { *n } else { 2 * parts });
-            taken.sum()
-        };
-        for sought in [
-            vec![],
-            vec![HELD],
-            vec![HELD + 1],
-            vec![HELD; 1000],
-            vec![1 << 10; 60_000],
-            [vec![1 << 9; 60_000], vec![HELD]].concat(),
-        ] {
-            assert!(most(&sought) <= HELD, "{}", sought.len());
-        }
-        // Half a million groups, and three ranks of each.
-        assert_eq!(room(&vec![1 << 9; 1_500_000]).parts, PARTS);
     }
 }

@@ -16,7 +16,9 @@ pub mod due;
 pub mod due_in;
 pub mod episode_interference;
 pub mod episodes;
+pub mod group_ranks;
 pub mod group_shares;
+pub mod group_times;
 pub mod history;
 pub mod idle;
 pub mod interference;
@@ -34,7 +36,7 @@ pub mod quickest;
 pub mod quotas;
 #[cfg(test)]
 mod random_states;
-mod ranks;
+pub mod ranks;
 pub mod run_sums;
 pub mod shortfall;
 pub mod sleeps;
