@@ -1,4 +1,4 @@
-"""Which waits passed in a dispatch queue of sched_ext while a CPU idled that could have run them?"""
+"""Which waits passed in dispatch queues of sched_ext while a CPU idled that could run them?"""
 
 from __future__ import annotations
 

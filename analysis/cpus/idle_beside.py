@@ -53,9 +53,9 @@ def idle_beside(trace: Trace, spans: pl.DataFrame) -> pl.Series:
         times = _Idle.of(idle.filter(pl.col("cpu").is_in(list(mask))))
         where = mine["n"].to_numpy()
         found[where] = times.any_cpu(mine)
-        for (own,), part in mine.filter(pl.col("own").is_not_null()).partition_by(
-            "own", as_dict=True
-        ).items():
+        for (own,), part in (
+            mine.filter(pl.col("own").is_not_null()).partition_by("own", as_dict=True).items()
+        ):
             found[part["n"].to_numpy()] -= times.only(int(own), part)
     return pl.Series("idle", found)
 

@@ -14,7 +14,6 @@ from schedscope.analysis.asking.needs import has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.late_dispatch import late_dispatch
-from schedscope.analysis.threads.same_names import SameNames
 from schedscope.analysis.waits.waits import waits
 from schedscope.units import duration, percent, printable, several
 
@@ -22,7 +21,7 @@ NEAR = 0.5
 """Of the watchdog's limit: it looks twice in that time."""
 _USUAL = 30_000_000_000
 """SCX_WATCHDOG_MAX_TIMEOUT, and the limit of a scheduler that sets none, ns."""
-_ENDED = re.compile(r"triggered exit kind \d+:$")
+_ENDED = re.compile(r"triggered exit kind \d+")
 """The first line of a dump; the next one is the reason, and the message in parentheses."""
 _NAMED = 5
 """Threads that came nearest to it, which are named."""
@@ -43,8 +42,8 @@ def dispatched_late(facts: Facts) -> Iterator[Finding]:
         f"Dispatch to an idle CPU came late: {several(rows.height, 'wait')} passed"
         f" {duration(cost)} in dispatch queues while a CPU that the thread may use idled,"
         f" {'all' if most == cost else duration(most)} of it in queue {queue}. The longest:"
-        f" {_name(facts, worst['utid'])} waited {duration(worst['wait'])}, {duration(worst['late'])}"
-        f" of it beside an idle CPU, in queue {worst['queue']}."
+        f" {_name(facts, worst['utid'])} waited {duration(worst['wait'])},"
+        f" {duration(worst['late'])} of it beside an idle CPU, in queue {worst['queue']}."
     )
     advice = None
     if queue.startswith("local"):

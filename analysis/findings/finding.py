@@ -54,7 +54,16 @@ def listed(names: list[str]) -> str:
 
 
 MACHINE = frozenset(
-    {"sums", "trigger", "scheduler exit", "recorder", "data quality", "steal", "interrupts", "overload"}
+    {
+        "sums",
+        "trigger",
+        "scheduler exit",
+        "recorder",
+        "data quality",
+        "steal",
+        "interrupts",
+        "overload",
+    }
 )
 """Topics about the machine or the recording, whichever threads are asked about."""
 

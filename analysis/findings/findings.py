@@ -105,18 +105,19 @@ def findings(
       where there is none;
     * `ts`, `dur`: start and length of the worst case, if there is a single one; `utid`, `cpu`: the
       thread and the CPU that are affected most, null where there is none or it is not known;
-    * `about`: `machine` for trigger, scheduler exit, sums, data quality, recorder, steal, interrupts
-      and overload, else `threads`.
+    * `about`: `machine` for trigger, scheduler exit, sums, data quality, recorder, steal,
+      interrupts and overload, else `threads`.
 
     `where`: which threads count as affected, an expression over columns of the threads. The rows
     about threads, and their costs, are then of those threads alone, and come before the rows about
     the machine, which stay as they are. The level of a finding about threads, and whether it makes
     a row, are then judged by the time of as many CPUs as threads were selected, at most all.
 
-    A scheduler's exit and a snapshot's trigger come first. Then in order of level and of cost: sums that do not add up
-    come before others, because then nothing else can be believed. A cost below 1 % makes no row
-    (0.1 % for a wakeup migration). Waits of `threshold` or longer count as starvation. Topics
-    overlap: a thread that starves while a CPU idles is in both, so costs do not add up. Definition:
+    A scheduler's exit and a snapshot's trigger come first. Then in order of level and of cost: sums
+    that do not add up come before others, because then nothing else can be believed. A cost below 1
+    % makes no row (0.1 % for a wakeup migration). Waits of `threshold` or longer count as
+    starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
+    add up. Definition:
     docs/report.md.
     """
     capacity = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())

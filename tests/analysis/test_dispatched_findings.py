@@ -174,7 +174,7 @@ def ended(**end: Any) -> dict[str, Any]:
 
 GONE = {"state": "disabled", "root/ops": None}
 DUMP = [
-    [5 * MS, "sh[12] triggered exit kind 1024:"],
+    [5 * MS, "sh[12] triggered exit kind 1024 on CPU 0:"],
     [5 * MS, "  runtime error (no such queue)"],
 ]
 
