@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 LEAST = 1_000_000
 """ns: a CPU that idles deeply takes up to a few hundred us until it runs a thread."""
 _QUEUE = r"^(local|user) \d+$|^global$"
-"""Queues from which a thread is dispatched; from that of a bypassed scheduler nobody takes it."""
+"""Queues from which a thread is dispatched; from that of a bypassed scheduler no CPU takes it."""
 
 
 def late_dispatch(trace: Trace) -> pl.DataFrame:

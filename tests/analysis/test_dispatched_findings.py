@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import tarfile
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from archives import unpack
 from scenes import MS, scene
 
 import schedscope as ss
@@ -83,7 +86,7 @@ def test_the_local_queue_of_a_busy_cpu_is_a_wrong_one() -> None:
     [
         ("local", 1, 400, None),  # about to run it
         ("user", 7, 180, None),  # less than half of the wait
-        ("bypass", 0, 400, None),  # nobody may take it from there
+        ("bypass", 0, 400, None),  # no CPU may take it from there
         ("user", 7, 400, "0"),  # not allowed on CPU 1
     ],
 )
@@ -201,7 +204,7 @@ def test_a_scheduler_that_ended_comes_first(info: dict[str, Any], level: str, sa
     "info",
     [
         ended(),
-        # A dump that somebody asked for (sysrq-D) ends nothing.
+        # A dump that was requested (sysrq-D) ends no scheduler.
         ended() | {"scheduler_dump": [[5, "Debug dump triggered by SysRq-D"]]},
         {"scheduler": {"sched_ext": {"begin": {}, "end": {}}}},
         {"scheduler": {"sched_ext": {"begin": GONE, "end": GONE}}},
@@ -210,3 +213,30 @@ def test_a_scheduler_that_ended_comes_first(info: dict[str, Any], level: str, sa
 )
 def test_a_scheduler_that_stayed_is_no_finding(info: dict[str, Any]) -> None:
     assert row(scene(BESIDE, **info), "scheduler exit") is None
+
+
+LAB = Path(__file__).parents[2] / "fixtures/lab"
+
+
+def recorded(name: str, folder: Path) -> ss.Trace:
+    with tarfile.open(LAB / f"amd64-newest-{name}.tar.xz") as archive:
+        unpack(archive, folder)
+    return ss.open(folder / "lab.capture")
+
+
+def test_a_scheduler_that_tells_no_idle_cpu_and_that_the_kernel_ends(tmp_path: Path) -> None:
+    """Recorded on a real kernel: research/lab/guest/scx_late.bpf.c."""
+    found = ss.findings(recorded("scx-late", tmp_path))
+    first = found.row(0, named=True)
+    assert (first["topic"], first["level"]) == ("scheduler exit", "warning")
+    assert "The scheduler scx_late of sched_ext ended" in first["text"]
+    assert "reason: runtime error (non-existent DSQ 0x63)." in first["text"]
+    late = found.filter(topic="late dispatch").row(0, named=True)
+    assert late["cost_frac"] > 0.02
+    assert "all of it in queue user 1" in late["text"]
+
+
+@pytest.mark.parametrize("name", ["scx-kick", "scx-2cpu"])
+def test_a_scheduler_that_tells_idle_cpus_and_stays(name: str, tmp_path: Path) -> None:
+    found = ss.findings(recorded(name, tmp_path))
+    assert not {"late dispatch", "scheduler exit", "watchdog"} & set(found["topic"])
