@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.dispatch_queues import name_of_queue
+from schedscope.analysis.waits.queue_stays import name_of_queue
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace

@@ -13,7 +13,7 @@ from schedscope.analysis.asking.memo import once
 from schedscope.analysis.asking.needs import has
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
-from schedscope.analysis.late_dispatch import late_dispatch
+from schedscope.analysis.findings.late_dispatch import late_dispatch
 from schedscope.analysis.waits.waits import waits
 from schedscope.units import duration, percent, printable, several
 

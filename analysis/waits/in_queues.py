@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.needs import require_also
-from schedscope.analysis.dispatch_queues import PICKED, UNKNOWN, stays
+from schedscope.analysis.waits.queue_stays import PICKED, UNKNOWN, stays
 from schedscope.parsers.schema import TABLES
 
 if TYPE_CHECKING:

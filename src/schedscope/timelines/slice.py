@@ -9,9 +9,9 @@ import polars as pl
 
 from schedscope.analysis.asking.needs import has
 from schedscope.analysis.critical_path import critical_path
-from schedscope.analysis.dispatch_queues import stays
 from schedscope.analysis.interference import interference
 from schedscope.analysis.wait_breakdown import BEHIND, wait_breakdown
+from schedscope.analysis.waits.queue_stays import stays
 from schedscope.analysis.wake_chain import wake_chain
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.present.columns import choose

@@ -13,9 +13,9 @@ from schedscope.analysis.asking.memo import once
 from schedscope.analysis.asking.needs import has
 from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.dispatch_depth import depth_of
-from schedscope.analysis.dispatch_queues import name_of_queue
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
+from schedscope.analysis.waits.queue_stays import name_of_queue
 from schedscope.store.trace import Trace
 
 Ints = npt.NDArray[np.int64]

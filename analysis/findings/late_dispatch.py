@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schedscope.analysis.cpus.idle_beside import idle_beside
-from schedscope.analysis.dispatch_queues import stays
+from schedscope.analysis.waits.queue_stays import stays
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -28,6 +27,9 @@ def late_dispatch(trace: Trace) -> pl.DataFrame:
     * `utid`, `ts`: the thread, and when the wait began; `wait`: its length as far as observed;
     * `late`: that time; `queue`: where most of it passed (ns).
     """
+    # It loads NumPy, which no other finding needs.
+    from schedscope.analysis.cpus.idle_beside import idle_beside
+
     found = stays(trace, None, [])
     waits = found.group_by("wait").agg(pl.col("dur").sum().alias("length"), pl.col("ts").min())
     queued = found.filter(pl.col("queue").str.contains(_QUEUE)).with_columns(
