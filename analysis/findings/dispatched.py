@@ -105,7 +105,7 @@ def scheduler_ended(facts: Facts) -> Iterator[Finding]:
     reason, ts = _reason(trace.info)
     if before[0] is None:
         if after[0] is None:
-            return  # it came and went: nothing tells what it was
+            return  # one came and went: its name is unknown
         text = (
             f"The scheduler {other} of sched_ext was loaded during the recording: what is before"
             " that is the work of the kernel's own scheduler."

@@ -90,7 +90,7 @@ def test_the_local_queue_of_a_busy_cpu_is_a_wrong_one() -> None:
         ("user", 7, 400, "0"),  # not allowed on CPU 1
     ],
 )
-def test_what_looks_alike_is_not_late(
+def test_waits_that_look_alike_are_not_late(
     kind: str, number: int, until: int, affinity: str | None
 ) -> None:
     text = BESIDE.replace("running@1   400", "running@0   800") if affinity else BESIDE
@@ -160,7 +160,7 @@ def test_waits_of_half_of_the_watchdogs_limit(
         assert "for 1.00 s (as the scheduler set it)" in found["text"]
 
 
-def test_a_limit_that_was_not_recorded_is_the_kernels_and_a_cut_wait_is_no_less() -> None:
+def test_an_unrecorded_limit_is_the_kernels_and_a_cut_wait_counts_as_a_lower_bound() -> None:
     """A scene of 40 s: the wait is not over when it ends."""
     text = "hog running@0 0..40000\nclerk runnable@0 100..40000"
     trace = under_sched_ext(scene(text, until=40_000), [(100, "insert", "user", 7)])
@@ -211,7 +211,7 @@ def test_a_scheduler_that_ended_comes_first(info: dict[str, Any], level: str, sa
         {},
     ],
 )
-def test_a_scheduler_that_stayed_is_no_finding(info: dict[str, Any]) -> None:
+def test_a_scheduler_that_stayed_is_not_reported(info: dict[str, Any]) -> None:
     assert row(scene(BESIDE, **info), "scheduler exit") is None
 
 
@@ -224,7 +224,7 @@ def recorded(name: str, folder: Path) -> ss.Trace:
     return ss.open(folder / "lab.capture")
 
 
-def test_a_scheduler_that_tells_no_idle_cpu_and_that_the_kernel_ends(tmp_path: Path) -> None:
+def test_a_recorded_scheduler_that_kicks_no_cpu_and_that_the_kernel_ends(tmp_path: Path) -> None:
     """Recorded on a real kernel: research/lab/guest/scx_late.bpf.c."""
     found = ss.findings(recorded("scx-late", tmp_path))
     first = found.row(0, named=True)
@@ -237,6 +237,6 @@ def test_a_scheduler_that_tells_no_idle_cpu_and_that_the_kernel_ends(tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["scx-kick", "scx-2cpu"])
-def test_a_scheduler_that_tells_idle_cpus_and_stays(name: str, tmp_path: Path) -> None:
+def test_recorded_schedulers_that_kick_idle_cpus_and_stay(name: str, tmp_path: Path) -> None:
     found = ss.findings(recorded(name, tmp_path))
     assert not {"late dispatch", "scheduler exit", "watchdog"} & set(found["topic"])

@@ -153,7 +153,7 @@ def test_a_trace_of_systing_opens_with_its_waits(tmp_path: Path) -> None:
     assert trace.waits.filter(pl.col("cause") == "preempt").collect().is_empty()
 
 
-def test_without_states_of_threads_that_left_waits_after_wakeups_stay_right(tmp_path: Path) -> None:
+def test_waits_after_wakeups_stay_right_where_threads_leave_in_no_state(tmp_path: Path) -> None:
     """A version of systing writes 0, runnable, for all: sleeps seem to begin with preemptions."""
     trace = decode(saved(tmp_path, systing(0)))
     measured = trace.waits.filter(pl.col("censored") == "none").collect()
