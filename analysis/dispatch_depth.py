@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.dispatch_queues import name_of_queue
+from schedscope.analysis.waits.queue_stays import name_of_queue
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -25,8 +25,16 @@ def dispatch_depth(trace: Trace) -> pl.DataFrame:
     The kernel's count puts right what lost events leave out, at the next step. A queue that no
     thread entered or left has no row. Definition: docs/definitions/dispatch-queues.md.
     """
+    return depth_of(trace)
+
+
+def depth_of(trace: Trace, queue: str | None = None) -> pl.DataFrame:
+    """The rows of `dispatch_depth`; with `queue`, of that one."""
     begin, end = trace.window
-    steps = trace.dispatch_queues.select(
+    rows = trace.dispatch_queues
+    if queue is not None:
+        rows = rows.filter(name_of_queue() == queue)
+    steps = rows.select(
         "ts",
         queue=name_of_queue(),
         before=pl.col("queued").cast(pl.Int64),

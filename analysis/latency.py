@@ -66,7 +66,8 @@ def latency(
     never wait.
 
     `by`: any of comm, pid, tid, utid, cpu, cause, prio, sched_class, kernel, recorder, queue_cpu,
-    prev_cpu, waker_cpu, waker_utid; none: all waits in one row. `where`: which waits, an expression
+    prev_cpu, waker_cpu, waker_utid; dsq, the dispatch queue of sched_ext in which most of the wait
+    passed, where recorded; none: all waits in one row. `where`: which waits, an expression
     over the columns of `waits` and `threads`. `every`: group by time buckets of this length, too,
     as in "1s"; a wait belongs to the bucket in which it began.
 

@@ -54,13 +54,35 @@ def listed(names: list[str]) -> str:
 
 
 MACHINE = frozenset(
-    {"sums", "trigger", "recorder", "data quality", "steal", "interrupts", "overload"}
+    {
+        "sums",
+        "trigger",
+        "scheduler exit",
+        "recorder",
+        "data quality",
+        "steal",
+        "interrupts",
+        "overload",
+    }
 )
 """Topics about the machine or the recording, whichever threads are asked about."""
 
 ADVICE = {
     "trigger": "Look at who had the CPU meanwhile: the findings below say what is known of it.",
     "sums": "Convert the trace again (--refresh). If that does not help, please report it.",
+    "scheduler exit": (
+        "Read the scheduler's own output and the kernel's log (dmesg), and record again while it"
+        " runs: figures of this recording mix two schedulers."
+    ),
+    "watchdog": (
+        "Look at where these waits passed: the scheduler must dispatch each thread in time, from"
+        " every queue; a larger timeout_ms (30 s at most) only puts the end off."
+    ),
+    "late dispatch": (
+        "In the scheduler, wake an idle CPU for a thread that is put into a queue of its own"
+        " (scx_bpf_kick_cpu with SCX_KICK_IDLE), or insert it into the local queue of an idle CPU"
+        " at once (scx_bpf_select_cpu_dfl)."
+    ),
     "starvation": (
         "Give the thread a larger weight (nice, cpu.weight), or a smaller one to the thread that it"
         " waited behind; if that one is real-time, let it do less at that priority."

@@ -80,6 +80,8 @@ def findings(
     """One row per problem found in this trace, worst first.
 
     * `topic`: trigger (why a flight recorder took this snapshot, and whether it shows that);
+      scheduler exit (a scheduler of sched_ext ended or began meanwhile); watchdog (threads waited
+      for half of its limit); late dispatch (waits in dispatch queues while a CPU idled);
       starvation; avoidable idle time (CPUs idled while threads waited); mask (a CPU idled
       while threads waited whose mask allows only one other CPU); crowding (threads with one allowed
       CPU, behind threads that run elsewhere, too); weight (behind threads of larger weight, by nice
@@ -103,18 +105,19 @@ def findings(
       where there is none;
     * `ts`, `dur`: start and length of the worst case, if there is a single one; `utid`, `cpu`: the
       thread and the CPU that are affected most, null where there is none or it is not known;
-    * `about`: `machine` for trigger, sums, data quality, recorder, steal, interrupts and overload,
-      else `threads`.
+    * `about`: `machine` for trigger, scheduler exit, sums, data quality, recorder, steal,
+      interrupts and overload, else `threads`.
 
     `where`: which threads count as affected, an expression over columns of the threads. The rows
     about threads, and their costs, are then of those threads alone, and come before the rows about
     the machine, which stay as they are. The level of a finding about threads, and whether it makes
     a row, are then judged by the time of as many CPUs as threads were selected, at most all.
 
-    A snapshot's trigger comes first. Then in order of level and of cost: sums that do not add up
-    come before others, because then nothing else can be believed. A cost below 1 % makes no row
-    (0.1 % for a wakeup migration). Waits of `threshold` or longer count as starvation. Topics
-    overlap: a thread that starves while a CPU idles is in both, so costs do not add up. Definition:
+    A scheduler's exit and a snapshot's trigger come first. Then in order of level and of cost: sums
+    that do not add up come before others, because then nothing else can be believed. A cost below 1
+    % makes no row (0.1 % for a wakeup migration). Waits of `threshold` or longer count as
+    starvation. Topics overlap: a thread that starves while a CPU idles is in both, so costs do not
+    add up. Definition:
     docs/report.md.
     """
     capacity = trace.duration * trace.ncpu - int(offline(trace)["dur"].sum())
@@ -133,7 +136,8 @@ def findings(
     rows.sort(key=lambda row: (LEVELS.index(row["level"]), -row["cost"]))
     if where is not None:
         rows.sort(key=lambda row: row["about"] == "machine" and row["level"] != "violated")
-    rows.sort(key=lambda row: row["topic"] != "trigger")
+    first = ("scheduler exit", "trigger")
+    rows.sort(key=lambda row: first.index(row["topic"]) if row["topic"] in first else len(first))
     return pl.DataFrame(rows, schema=SCHEMA)
 
 

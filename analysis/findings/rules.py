@@ -8,6 +8,11 @@ from schedscope.analysis.asking.needs import has
 from schedscope.analysis.findings.avoidable_idle import wasted
 from schedscope.analysis.findings.cold_caches import wakeup_migrations
 from schedscope.analysis.findings.disks import disks
+from schedscope.analysis.findings.dispatched import (
+    dispatched_late,
+    near_watchdog,
+    scheduler_ended,
+)
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.interrupts import interrupts
@@ -29,10 +34,13 @@ from schedscope.analysis.findings.unfair import unfair
 def found(facts: Facts) -> Iterator[Finding]:
     """All findings, in no order."""
     yield from triggered(facts)
+    yield from scheduler_ended(facts)
     yield from trust(facts)
     if not has(facts.trace, "wakeups"):
         return  # all others are about waits
     yield from starved(facts)
+    yield from near_watchdog(facts)
+    yield from dispatched_late(facts)
     yield from wasted(facts)
     yield from masked(facts)
     yield from crowded(facts)

@@ -11,6 +11,7 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.in_queues import DSQ, with_dsq
 from schedscope.analysis.waits.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
 from schedscope.analysis.waits.waits import (
     WAIT_COLUMNS,
@@ -85,7 +86,8 @@ class Grouping:
         every: int | None = None,
     ) -> None:
         """Group by the columns `by`, and by buckets of length `every` in which waits began."""
-        by = keys_of(by, (*THREAD_COLUMNS, *WAIT_COLUMNS))
+        by = keys_of(by, (*THREAD_COLUMNS, *WAIT_COLUMNS, DSQ))
+        trace = with_dsq(trace) if DSQ in by else trace
         if every is not None and every <= 0:
             raise UsageError(f"every={every}", "a time bucket longer than 0 ns", "as in 100ms")
         self._trace, self._where = trace, where
@@ -240,7 +242,7 @@ def _parts(trace: Trace, by: list[str], every: int | None) -> list[_Part]:
         table = pl.concat([distinct.drop("#"), distinct.drop("#").clear(1)])
         parts.append(_Part(of_thread, distinct.height, table=table, lookup=lookup))
     schema = trace.waits.collect_schema()
-    for name in (name for name in by if name in WAIT_COLUMNS):
+    for name in (name for name in by if name in (*WAIT_COLUMNS, DSQ)):
         dtype = schema[name]
         if isinstance(dtype, pl.Enum):
             words = pl.Series(name, [*dtype.categories, None], dtype=dtype)

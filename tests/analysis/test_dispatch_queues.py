@@ -171,6 +171,44 @@ def test_stays_add_up_to_the_waits_and_depths_to_the_stays(seed: int) -> None:
         assert rows["dur"].sum() == END
 
 
+def test_a_wait_counts_once_for_the_queue_where_it_was_longest() -> None:
+    """Its stays in one queue count together; a wait that is not known to begin counts, too."""
+    made = trace(
+        [
+            (110, 1, "insert", "user", 7),
+            (135, 1, "remove", "user", 7),
+            (135, 1, "insert", "local", 0),
+            (165, 1, "remove", "local", 0),
+            (165, 1, "insert", "user", 7),
+            (190, 1, "remove", "user", 7),
+            (505, 2, "insert", "local", 0),
+            (590, 2, "remove", "local", 0),
+        ],
+        [
+            (1, 100, 200, "none"),
+            (2, 500, 600, "none"),
+            (3, 300, 380, "none"),
+            (3, 400, 400, "none"),
+        ],
+    )
+    whole = ss.latency(made).row(0, named=True)
+    found = ss.latency(made, by="dsq")
+    assert dict(found.select("dsq", "total").iter_rows()) == {
+        "user 7": 100, "local 0": 100, "other class": 80, "picked": 0,
+    }  # fmt: skip
+    assert found["total"].sum() == whole["total"]
+    assert found["n"].sum() == whole["n"] == 4
+    both = ss.latency(made, by=["comm", "dsq"])
+    assert both.select("comm", "dsq").sort("comm", "dsq").rows() == [
+        ("t1", "user 7"), ("t2", "local 0"), ("t3", "other class"), ("t3", "picked"),
+    ]  # fmt: skip
+
+
+def test_latency_by_dispatch_queue_needs_them() -> None:
+    with pytest.raises(ss.MissingEventsError, match="dispatch queues"):
+        ss.latency(ss.open("fixtures/linux-ftrace-mixed.capture"), by="dsq")
+
+
 def test_slices_given_and_used_and_the_way_to_the_watchdog() -> None:
     made = trace(
         [(100, 1, "insert", "local", 0), (300, 1, "insert", "local", 0)],

@@ -131,6 +131,10 @@ def test_threads_are_in_the_dispatch_queues_that_their_scheduler_put_them_into(
     waits = trace.waits.select(pl.col("wait").sum()).collect().item()
     assert stays["total"].sum() == waits
     assert {"user 1", "user 2", "local 0", "BPF scheduler", "picked"} <= set(stays["queue"])
+    whole, by_queue = ss.latency(trace), ss.latency(trace, by="dsq")
+    for name in ("n", "n_censored", "n_excluded", "total"):
+        assert by_queue[name].sum() == whole[name].sum(), name
+    assert set(by_queue["dsq"]) <= {*stays["queue"], "unknown"}
     slices = ss.dispatch_slices(trace, by="all").row(0, named=True)
     assert slices["limit"] == 5_000_000_000
     monkeypatch.setenv("COLUMNS", "80")

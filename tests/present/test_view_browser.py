@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 import numpy as np
 import polars as pl
 import pytest
+from archives import under_sched_ext
 from view_server import TOKEN, server
 
 import schedscope as ss
@@ -396,6 +397,32 @@ def test_lane_of_interrupts_is_as_high_as_the_shown_values(browser: Any, trace: 
             most = max(mean for mean in found["mean"] if mean is not None)
             assert most <= found["full"] <= 2.5 * most
             assert least <= found["full"] <= largest
+
+
+def test_dispatch_queues_have_lanes_and_a_wait_says_which_it_passed(
+    browser: Any, tmp_path: Path
+) -> None:
+    """The thread waited longest, most of it in the scheduler's second queue."""
+    dispatched = ss.open(under_sched_ext(tmp_path), cache=tmp_path / "cache")
+    worst = ss.worst_waits(dispatched, n=1).row(0, named=True)
+    with server(dispatched) as port:
+        lanes = f"dsq:3.u{worst['utid']}"
+        whole = f"view=0-{dispatched.duration}&lanes={lanes}"
+        visit(browser, f"http://127.0.0.1:{port}/{TOKEN}/#{whole}")
+        browser.wait(f"{HANDLE}.state().kinds[0] === 'levels'")
+        settled(browser)
+        shown = browser.run(f"[...{HANDLE}.heights('dsq:3').max]")
+        full = browser.run(f"{HANDLE}.heights('dsq:3').full")
+        depth = ss.dispatch_depth(dispatched).filter(queue="user 2")["depth"].max()
+        assert max(shown) == full == depth
+        middle = worst["ts_ready"] - dispatched.window[0] + worst["wait"] // 2
+        x, y = spot(browser, middle, "dsq:3")
+        browser.mouse("mouseMoved", x, y)
+        browser.wait(f"{HANDLE}.state().tip.includes('threads on average, at most')")
+        click(browser, x, y)
+        browser.wait(f"/dispatch queue user 2: [0-9]+ threads? in it/.test({PANEL})")
+        click(browser, *spot(browser, middle, f"utid:{worst['utid']}"))
+        browser.wait(f"/in the dispatch queues\\s+[^]*user 2: [0-9.]+ ms/.test({PANEL})")
 
 
 def test_a_process_expands_into_its_threads(page: Any, trace: ss.Trace) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from archives import under_sched_ext
 from ledgers import played
 
 import schedscope as ss
@@ -113,7 +115,60 @@ def test_interrupts_within_interrupts_count_once() -> None:
     }
 
 
-@pytest.mark.parametrize("lane", ["depth:9", "rate:77", "irq:3", "quota:0", "irq:all", "depth:-1"])
+@pytest.fixture(scope="module")
+def dispatched(tmp_path_factory: pytest.TempPathFactory) -> ss.Trace:
+    return ss.open(under_sched_ext(tmp_path_factory.mktemp("scx")))
+
+
+@pytest.mark.parametrize(("first", "bins", "scale"), [(0, 83, 27_129_377), (311, 50, 1_000_003)])
+def test_each_dispatch_queue_has_a_lane_of_its_depth(
+    dispatched: ss.Trace, first: int, bins: int, scale: int
+) -> None:
+    (offered,) = (
+        each for each in Questions(dispatched).about()["more"] if "dispatch queue" in each["name"]
+    )
+    names = ["local 0", "local 1", "user 1", "user 2"]
+    assert offered["titles"] == [f"dispatch queue {name}" for name in names]
+    start, end = dispatched.window
+    for lane, name in zip(offered["lanes"], names, strict=True):
+        frame = ss.dispatch_depth(dispatched).filter(queue=name)
+        found = asked(dispatched, lane, first, bins, scale)
+        assert found["top"] == frame["depth"].max()
+        for k in range(bins):
+            low = min(end, start + (first + k) * scale)
+            high = min(end, low + scale)
+            part = frame.filter(pl.col("ts") < high, pl.col("ts") + pl.col("dur") > low)
+            time = pl.min_horizontal(pl.col("ts") + pl.col("dur"), high) - pl.max_horizontal(
+                "ts", low
+            )
+            assert found["sum"][k] == part.select((time * pl.col("depth")).sum()).item()
+            assert found["max"][k] == (part["depth"].max() or 0)
+        step = frame.filter(pl.col("depth") > 0).row(0, named=True)
+        at = Questions(dispatched).reply({"kind": "slice", "lane": lane, "at": step["ts"] - start})[
+            0
+        ]
+        assert (at["begin"], at["end"]) == (step["ts"] - start, step["ts"] + step["dur"] - start)
+        assert re.fullmatch(rf"{step['depth']} threads? in it", at["text"])
+
+
+def test_a_selected_wait_names_the_dispatch_queues_that_it_passed(dispatched: ss.Trace) -> None:
+    worst = ss.worst_waits(dispatched, n=1).row(0, named=True)
+    begin = dispatched.window[0]
+    found = Questions(dispatched).reply(
+        {
+            "kind": "slice",
+            "lane": f"utid:{worst['utid']}",
+            "at": worst["ts_ready"] - begin + worst["wait"] // 2,
+        }
+    )[0]
+    passed = found["wait"]["queues"]
+    assert sum(ns for _, ns in passed) == worst["wait"] == found["wait"]["wait"]
+    assert {"user 2", "picked"} <= {name for name, _ in passed}
+
+
+@pytest.mark.parametrize(
+    "lane", ["dsq:0", "depth:9", "rate:77", "irq:3", "quota:0", "irq:all", "depth:-1"]
+)
 def test_unknown_lane_is_refused(trace: ss.Trace, lane: str) -> None:
     answer, _ = Questions(trace).reply({"lanes": [lane], "first": 0, "bins": 1, "scale": 1})
     assert answer["kind"] == "error"

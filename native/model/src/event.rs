@@ -816,6 +816,8 @@ pub struct SourceEnd {
     /// threads that no event named.
     pub last_names: Vec<(u32, Comm)>,
     pub group_moves: Vec<GroupMove>,
+    /// What the kernel wrote when it ended a scheduler of sched_ext, and when.
+    pub scheduler_dump: Vec<(i64, String)>,
 }
 
 /// A thread, or the process whose number it is, was put into a control group.

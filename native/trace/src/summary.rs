@@ -96,6 +96,10 @@ impl TraceJson {
         if let Some(chosen) = &summary.chosen {
             map.insert("filtered".to_string(), json!({"utids": chosen}));
         }
+        map.remove("scheduler_dump");
+        if !end.scheduler_dump.is_empty() {
+            map.insert("scheduler_dump".to_string(), json!(end.scheduler_dump));
+        }
         map.remove("group_moves");
         if !end.group_moves.is_empty() {
             map.insert("group_moves".to_string(), moves(info, &end.group_moves));

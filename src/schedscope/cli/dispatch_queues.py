@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _totals(frame: pl.DataFrame) -> str:
-    from schedscope.analysis.dispatch_queues import UNKNOWN
+    from schedscope.analysis.waits.queue_stays import UNKNOWN
 
     unknown = int(frame.filter(queue=UNKNOWN)["total"].sum())
     text = f"threads waited {units.duration(int(frame['total'].sum()))} in total"

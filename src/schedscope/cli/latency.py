@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 GROUPS = (
     *THREAD_GROUPS,
-    *("cpu", "cause", "prio", "queue_cpu", "prev_cpu", "waker_cpu"),
+    *("cpu", "cause", "prio", "queue_cpu", "prev_cpu", "waker_cpu", "dsq"),
 )
 CAUSES = ("wake", "new", "preempt", "yield", "unknown")
 ROWS = 100

@@ -319,6 +319,7 @@ score_max       | max score         | right  | highest score
 WORDS = """
 configuration | | text | recorded, replayed as it was, or replayed with the change
 cause           |                   | text  | why
+dsq             | dispatch queue    | text  | dispatch queue of sched_ext where a wait was longest
 kind            |                   | text  | what kind of row it is
 state           |                   | text  | state of the thread
 reason          |                   | text  | wait message, lock or system call, if known

@@ -37,6 +37,9 @@ ABOUT = {
     "data quality": ("trust", "time"),
     "sums": ("trust", "time"),
     "trigger": ("starved", "starved"),
+    "scheduler exit": ("trust", "time"),
+    "watchdog": ("starved", "starved"),
+    "late dispatch": ("idle", "idle"),
 }
 """Where the page shows what a finding is about, by topic: the sections with its table and with
 its figure, which it has not for sleeps."""

@@ -1,10 +1,10 @@
-// Lanes with a height: queue depth, interrupts, quotas, switches per second, and those of groups of CPUs.
+// Lanes with a height: queue depth, interrupts, quotas, dispatch queues, switches per second, and those of groups of CPUs.
 
-const isLevel = (lane) => /^(depth|irq|quota|rate|lag|busy|waiting):/.test(lane);
+const isLevel = (lane) => /^(depth|irq|quota|dsq|rate|lag|busy|waiting):/.test(lane);
 /** What a lane of a group of CPUs is about, as [, "busy", "node", "3"], or null. */
 const groupIn = (lane) => /^(busy|waiting):([a-z]+)([0-9]+)$/.exec(lane);
 /** Whose full height is the most of all the trace, and which show the most of each pixel, too. */
-const hasTop = (lane) => /^(depth|lag):/.test(lane);
+const hasTop = (lane) => /^(depth|dsq|lag):/.test(lane);
 const isThread = (lane) => lane.startsWith("utid:");
 const isHead = (lane) => lane.startsWith("head:");
 /** The CPU that a lane is about, or null. */
@@ -49,14 +49,14 @@ function full(lane, piece, mean) {
   const most = ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
   return lane.startsWith("rate:") ? most : Math.min(1, Math.max(0.001, most));
 }
-const scaleText = (lane, top) => (lane.startsWith("lag:") ? duration(top * 1e3) : lane.startsWith("rate:") ? `${amount(top)}/s` : /^(depth|waiting):/.test(lane) ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
+const scaleText = (lane, top) => (lane.startsWith("lag:") ? duration(top * 1e3) : lane.startsWith("rate:") ? `${amount(top)}/s` : /^(depth|dsq|waiting):/.test(lane) ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
 
 /** One pixel in words. */
 function heightWords(lane, { mean, max, sum }, x) {
   if (mean[x] === null) return "unknown";
   if (lane.startsWith("rate:")) return `${amount(sum[x])} switches, ${amount(mean[x])} per second`;
   if (lane.startsWith("lag:")) return `behind by ${duration(mean[x] * 1e3)} on average, at most by ${duration(max[x] * 1e3)}`;
-  if (lane.startsWith("depth:")) return `${Number(mean[x].toPrecision(3))} threads on average, at most ${max[x]}`;
+  if (/^(depth|dsq):/.test(lane)) return `${Number(mean[x].toPrecision(3))} threads on average, at most ${max[x]}`;
   const part = mean[x] > 0 && mean[x] < 0.001 ? "< 0.1 %" : `${(100 * mean[x]).toFixed(1)} %`;
   if (lane.startsWith("waiting:")) return `${Number(mean[x].toPrecision(3))} threads wait on average`;
   if (lane.startsWith("busy:")) return `CPUs are busy for ${part} of the time`;

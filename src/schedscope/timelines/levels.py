@@ -1,4 +1,4 @@
-"""Lanes with a height: queue depth, interrupts, quotas and switches, summed over any stretch."""
+"""Lanes with a height: queue depth, interrupts, quotas and switches, over any stretch of time."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.causes.softirqs import softirq
 from schedscope.errors import UsageError
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS, around
 from schedscope.timelines.level_sums import Sums
-from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, throttled
+from schedscope.timelines.steps import UNKNOWN, Heights, Ints, Reader, Steps, queues, throttled
 from schedscope.timelines.together import Together, names as of_group
-from schedscope.units import duration, printable
+from schedscope.units import duration, printable, several
 
 if TYPE_CHECKING:
     from schedscope.store.overview import Overview
@@ -30,8 +31,12 @@ KINDS = {
     "irq": "interrupts",
     "quota": "held back by its CPU quota",
     "rate": "switches per second",
+    "dsq": "threads in a dispatch queue",
     "lag": "behind what EEVDF would have given it",
 }
+
+_WHOLE = ("quota", "dsq")
+"""Kinds of which a lane is read for all of the trace, however long that is."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +55,11 @@ class Height:
 class Levels:
     """The lanes with a height that a trace has, built when first asked for.
 
-    They are named `depth:N`, `depth:all`, `irq:N`, `quota:N`, `rate:N`, `rate:all` and `lag:N`; N
-    is a CPU, of `quota` the place among the control groups that a quota held back, and of `lag` a
-    thread; and, of groups of CPUs, as `together` says. Of a long trace, which has an `overview`,
-    rows are read of what is shown, if those are not too many; else there are
-    sums over the overview's stretches.
+    They are named `depth:N`, `depth:all`, `irq:N`, `quota:N`, `dsq:N`, `rate:N`, `rate:all` and
+    `lag:N`; N is a CPU, of `quota` the place among the control groups that a quota held back, of
+    `dsq` that among the dispatch queues of sched_ext, and of `lag` a thread; and, of groups of
+    CPUs, as `together` says. Of a long trace, which has an `overview`, rows are read of what is
+    shown, if those are not too many; else there are sums over the overview's stretches.
     """
 
     def __init__(self, trace: Trace, cpus: list[int], overview: Overview | None = None) -> None:
@@ -89,6 +94,9 @@ class Levels:
         if groups := throttled(self.trace):
             quotas = [f"quota:{n}" for n in range(len(groups))]
             found.append(("control groups held back by a CPU quota", quotas))
+        if names := once(queues, self.trace):
+            lanes = [f"dsq:{n}" for n in range(len(names))]
+            found.append(("depth of each dispatch queue of sched_ext", lanes))
         return [
             {"name": name, "lanes": keys, "titles": [self.title(key) for key in keys]}
             for name, keys in found
@@ -99,6 +107,8 @@ class Levels:
         kind, _, rest = key.partition(":")
         if kind == "quota":
             return f"quota {printable(throttled(self.trace)[int(rest)]['cgroup'])}"
+        if kind == "dsq":
+            return f"dispatch queue {once(queues, self.trace)[int(rest)]}"
         what = {"depth": "queue", "irq": "interrupts", "rate": "switches"}[kind]
         return f"{what}, all CPUs" if rest == "all" else f"{what}, CPU {rest}"
 
@@ -134,7 +144,7 @@ class Levels:
         assert self._overview is not None
         kind, soon = key.partition(":")[0], {"refining": True}
         begin, end = self._inside(first * scale), self._inside((first + bins) * scale)
-        if kind == "quota":
+        if kind in _WHOLE:
             self._nearby.begin(lambda: self._read_all(key))
             return Height(None, None, soon)
         width, sums = self._overview.width, self._far(kind)
@@ -168,6 +178,7 @@ class Levels:
             "depth": f"{value} {'thread wants' if value == 1 else 'threads want'} to run here",
             "irq": "interrupts are handled" if value else "no interrupt",
             "quota": "held back by its quota" if value else "not held back",
+            "dsq": f"{several(value, 'thread')} in it",
             "lag": f"{duration(value * 1000)} behind" if value else "not behind",
         }[kind]
         if kind == "irq" and value:
@@ -186,6 +197,8 @@ class Levels:
         own: Container[int] = self._cpus
         if kind == "quota":
             own = range(len(throttled(self.trace)))
+        elif kind == "dsq":
+            own = range(len(once(queues, self.trace)))
         elif kind == "lag" and self._overview is None:
             own = self.trace.threads.select("utid").collect()["utid"].to_list()
         elif kind == "lag":
@@ -199,7 +212,7 @@ class Levels:
 
     def _held(self, key: str, begin: int, end: int) -> Heights | None:
         """A lane that was read and knows what is in `[begin, end)`."""
-        if self._overview is None or key.startswith("quota:"):
+        if self._overview is None or key.partition(":")[0] in _WHOLE:
             return self._lanes.get(key)
         since, until, lanes = self._near.get(_group(key)) or (0, -1, {})
         if since <= begin and end <= until:
@@ -210,7 +223,7 @@ class Levels:
         """What may be read for `[begin, end)`, now or at leisure; None for too many rows."""
         if self._overview is None:
             return 0, self.end - self.begin
-        if kind == "quota":  # compares periods of all of the trace
+        if kind in _WHOLE:
             return (0, self.end - self.begin) if now else None
         most = MOST_ROWS if now else min(QUICK_ROWS, MOST_ROWS)
         for span in around(begin, end, self.end - self.begin):
@@ -220,7 +233,7 @@ class Levels:
         return None
 
     def _read(self, key: str, begin: int, end: int) -> Heights:
-        if self._overview is None or key.startswith("quota:"):
+        if self._overview is None or key.partition(":")[0] in _WHOLE:
             return self._read_all(key)
         kind, _, rest = key.partition(":")
         lanes = self._reader.read(kind, rest, begin, end)
@@ -243,7 +256,7 @@ class Levels:
     def _around(self, key: str, ts: int) -> tuple[Heights, int, int]:
         """A lane that knows the step at `ts`, with its edges if possible, and where it is known."""
         kind, duration = key.partition(":")[0], self.end - self.begin
-        span = duration if self._overview is None or kind == "quota" else 1 << 20
+        span = duration if self._overview is None or kind in _WHOLE else 1 << 20
         found = None
         while True:
             begin, end = self._inside(ts - span), self._inside(ts + span)

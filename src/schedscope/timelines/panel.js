@@ -146,6 +146,7 @@ function panel(picture, source, keep) {
         wait.queue_cpu !== undefined && wait.queue_cpu !== null && wait.queue_cpu !== facts.cpu ? row("last on the queue of", `CPU ${wait.queue_cpu}`) : [],
         wait.wait && wait.ready !== undefined ? row("the whole wait", link(`${wait.censored === "right" ? "at least " : ""}${duration(wait.wait)}`, () => picture.go(wait.ready, wait.wait), "show it")) : [],
         wait.parts && wait.parts.length ? row("meanwhile", h("ul", {}, wait.parts.map(([word, ns]) => h("li", {}, `${word}: ${duration(ns)} (${(100 * ns / length).toFixed(1)} %)`)))) : [],
+        wait.queues && wait.queues.length ? row("in the dispatch queues", h("ul", {}, wait.queues.map(([word, ns]) => h("li", {}, `${word}: ${duration(ns)} (${(100 * ns / wait.wait).toFixed(1)} %)`)))) : [],
         wait.missing ? row("cause", wait.missing) : [],
       ] : row(facts.state === "running" ? "started it" : "ended by", facts.state === "running" ? null : woken(facts.after)),
       row("slept for", facts.reason),
@@ -323,6 +324,7 @@ function panel(picture, source, keep) {
     const wanted = {
       interrupts: (lane) => row.lane && lane === row.lane.replace("cpu:", "irq:"),
       quota: (lane, title) => lane.startsWith("quota:") && row.text.includes(title.replace(/^quota /, "")),
+      "late dispatch": (lane, title) => lane.startsWith("dsq:") && new RegExp(`in queue ${title.replace(/^dispatch queue /, "")}\\b`).test(row.text),
       "avoidable idle time": (lane) => lane === "depth:all", overload: (lane) => lane === "depth:all",
     }[row.topic];
     return wanted ? offered.filter(([lane, title]) => wanted(lane, title)).map(([lane]) => lane) : [];

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.analysis.asking.needs import has
 from schedscope.analysis.critical_path import critical_path
 from schedscope.analysis.interference import interference
 from schedscope.analysis.wait_breakdown import BEHIND, wait_breakdown
+from schedscope.analysis.waits.queue_stays import stays
 from schedscope.analysis.wake_chain import wake_chain
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.present.columns import choose
@@ -191,7 +193,9 @@ def _wait(
     )
     wait: dict[str, Any] = rows[0] if rows else {}
     if wait.get("ts_ready") is not None:
-        wait["ready"] = wait.pop("ts_ready") - lanes.begin
+        ready = wait.pop("ts_ready")
+        wait["ready"] = ready - lanes.begin
+        wait["queues"] = _queues(trace, utid, ready)
     cut, where = _cut(lanes, begin, end), pl.col("utid") == utid
     wait["parts"], tables = [], []
     try:
@@ -224,6 +228,17 @@ def _wait(
         # Some recordings lack what these need: the rest of the answer stands.
         wait["missing"] = str(error)
     return wait, tables
+
+
+def _queues(trace: Trace, utid: int, ready: int) -> list[list[Any]]:
+    """For how long the whole wait was in which dispatch queues of sched_ext, in their order."""
+    if not has(trace, "dispatch_queues"):
+        return []
+    own = pl.col("utid") == utid
+    tables = {name: trace.table(name).filter(own) for name in ("waits", "dispatch_queues")}
+    alone = type(trace).from_tables({**tables, "losses": trace.losses}, trace.info)
+    found = stays(alone, pl.col("ts_ready") == ready, []).sort("ts")
+    return [list(row) for row in found.select("queue", "dur").iter_rows()]
 
 
 def _delayed(lanes: Lanes, utid: int, begin: int, end: int, span: str) -> list[dict[str, Any]]:

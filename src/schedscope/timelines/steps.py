@@ -12,13 +12,17 @@ import polars as pl
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.asking.needs import has
 from schedscope.analysis.causes.throttling import throttling
+from schedscope.analysis.dispatch_depth import depth_of
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.virtual_lag import virtual_lag_series
+from schedscope.analysis.waits.queue_stays import name_of_queue
 from schedscope.store.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1
+MOST_QUEUES = 64
+"""Dispatch queues that have a lane: those that threads entered most often."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,10 @@ class Reader:
         rows = held.by_quota[path].sort("ts")
         return {f"quota:{rest}": self._spans(_united(rows), begin, end)}
 
+    def _dsq(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
+        frame = depth_of(self.trace, once(queues, self.trace)[int(rest)])
+        return {f"dsq:{rest}": self._steps(frame["ts"], frame["depth"], begin, end)}
+
     def _lag(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         """Whole us that a thread is behind at its last turn; 0 when ahead, and off the queue."""
         frame = virtual_lag_series(self.trace, where=pl.col("utid") == int(rest))
@@ -194,6 +202,20 @@ class Reader:
 def throttled(trace: Trace) -> list[dict[str, Any]]:
     """The control groups that a CPU quota held back."""
     return [group for group in trace.info.get("groups") or [] if group.get("n_throttled")]
+
+
+def queues(trace: Trace) -> list[str]:
+    """The dispatch queues of sched_ext that threads entered most often, those in order of name."""
+    entered = trace.dispatch_queues.filter(pl.col("step") == "insert").select(queue=name_of_queue())
+    number = pl.col("queue").str.extract(r"(\d+)$").cast(pl.UInt64)
+    most = (
+        entered.group_by("queue")
+        .agg(pl.len())
+        .sort("len", "queue", descending=[True, False])
+        .head(MOST_QUEUES)
+        .sort(pl.col("queue").str.extract(r"^(\w+)"), number)
+    )
+    return most.collect()["queue"].to_list()
 
 
 def _united(rows: pl.DataFrame) -> pl.DataFrame:

@@ -84,6 +84,10 @@ pub enum Action {
         pid: Int,
         path: Name,
     },
+    /// A line of what the kernel writes when it ends a scheduler of sched_ext.
+    SchedulerDump {
+        line: Name,
+    },
     SystemCall {
         common: Common,
         step: CallStep,
@@ -186,6 +190,7 @@ impl Plan {
             "quota" => true,
             // Our recorder's probes on the dispatch queues of sched_ext.
             "scx" => matches!(name, "insert" | "insert_local" | "remove"),
+            "sched_ext" => name == "sched_ext_dump",
             // Stacks of threads that fall asleep, of all stacks.
             "sleep" => name == "kernel_stack",
             // And for cgroup/cgroup_attach_task of the hierarchy that shares CPU time.
@@ -299,6 +304,7 @@ impl Action {
             } => fits(*parent_comm) && fits(*child_comm),
             Self::NewTask { comm, .. } | Self::Rename { comm, .. } => fits(*comm),
             Self::GroupMove { path, .. } => fits(*path),
+            Self::SchedulerDump { line } => fits(*line),
             _ => true,
         }
     }
@@ -442,6 +448,9 @@ fn action(
                 timeout_ms: layout.int_if_present("timeout_ms"),
             }))
         }
+        ("sched_ext", "sched_ext_dump") => Action::SchedulerDump {
+            line: layout.name("line")?,
+        },
         ("sleep", "kernel_stack") => Action::SleepStack {
             common: common(layout)?,
             depth: layout.int("size")?,

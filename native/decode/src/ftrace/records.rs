@@ -24,6 +24,9 @@ fn watchdog_limit(ms: u64) -> i64 {
     ms as i64 * 1_000_000
 }
 
+/// Lines of a dump that are kept; the others list threads and stacks.
+const DUMP_LINES: usize = 16;
+
 /// TRACE_FLAG_HARDIRQ | TRACE_FLAG_SOFTIRQ | TRACE_FLAG_NMI of common_flags.
 const IN_INTERRUPT: i64 = 0x08 | 0x10 | 0x40;
 /// CLONE_THREAD of clone(2).
@@ -39,6 +42,8 @@ pub struct Mapper {
     /// sched_yield is recorded: at least one was seen.
     yields_recorded: bool,
     pub group_moves: GroupMoves,
+    /// When, and what: the first lines of each dump tell why a scheduler of sched_ext ended.
+    pub scheduler_dump: Vec<(i64, String)>,
     stacks: Stacks,
 }
 
@@ -324,6 +329,12 @@ impl Mapper {
                 self.group_moves.push(hierarchy, one);
                 return None;
             }
+            Action::SchedulerDump { line } => {
+                if self.scheduler_dump.len() < DUMP_LINES {
+                    self.scheduler_dump.push((ts, line.text::<BIG>(data)));
+                }
+                return None;
+            }
             // What an interrupt's handler waits for is not the thread's.
             Action::Lock { common, .. } if common.flags.read::<BIG>(data) & IN_INTERRUPT != 0 => {
                 return None;
@@ -539,6 +550,26 @@ mod tests {
         let mut end = SourceEnd::default();
         mapper.group_moves.finish(None, &mut end);
         assert_eq!(end.group_moves, [GroupMove { ts, tid, cgroup }]);
+    }
+
+    #[test]
+    fn the_first_lines_of_a_dump_are_kept_and_send_nothing() {
+        let dump = plan(
+            "sched_ext",
+            "sched_ext_dump",
+            "\tfield:__data_loc char[] line;\toffset:8;\tsize:4;\tsigned:0;\n",
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        for ts in 0..=DUMP_LINES as i64 {
+            let mut data = record(7, &[12 | 9 << 16]);
+            data.extend(format!("line {ts:>3}\0").as_bytes());
+            mapper
+                .map::<false>(&dump, ts, 1, &data, &mut heard)
+                .unwrap();
+        }
+        assert!(heard.0.is_empty());
+        assert_eq!(mapper.scheduler_dump.len(), DUMP_LINES);
+        assert_eq!(mapper.scheduler_dump[1], (1, "line   1".to_string()));
     }
 
     #[test]

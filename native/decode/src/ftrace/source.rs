@@ -361,6 +361,7 @@ impl FtraceTrace {
         done.last_names.clone_from(&self.last_names);
         let moves = std::mem::take(&mut shared.mapper.group_moves);
         moves.finish(self.hierarchy, &mut done);
+        done.scheduler_dump = std::mem::take(&mut shared.mapper.scheduler_dump);
         for (part, stream) in self.cpus.iter().zip(&streams) {
             report(stream, &self.plan, self.stats_of(part), &mut done);
         }

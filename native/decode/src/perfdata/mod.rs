@@ -345,6 +345,7 @@ impl Source for PerfData {
             ..SourceEnd::default()
         };
         mapper.group_moves.finish(self.hierarchy, &mut end);
+        end.scheduler_dump = std::mem::take(&mut mapper.scheduler_dump);
         if malformed > 0 {
             end.warnings.push(format!(
                 "{malformed} samples are too short for their event and were left out"

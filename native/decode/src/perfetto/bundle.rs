@@ -78,6 +78,8 @@ pub struct CpuState {
     pub left_wanting: Option<i64>,
     /// A waking was in the compact form, which does not name who raised it.
     pub compact_wakings: bool,
+    /// Wakeups in full, and those of them that name the woken thread as the one that ran.
+    pub full_wakeups: [u64; 2],
     /// Events before tracing started were the last ones.
     stale: bool,
     /// A bundle whose times are on a clock that is not known.
@@ -109,6 +111,8 @@ pub struct Known<'a> {
     pub on_boot_clock: bool,
     /// The writer put the wakings of all CPUs into the bundles of one.
     pub wakings_of_all: bool,
+    /// The writer does not name the waker.
+    pub no_wakers: bool,
 }
 
 impl CpuState {
@@ -163,6 +167,7 @@ pub(super) struct Decoder<'a> {
     pub(super) symbols: Option<&'a FxHashMap<u64, Function>>,
     started: i64,
     pub(super) wakings_of_all: bool,
+    pub(super) no_wakers: bool,
 }
 
 /// Decodes `bytes` into `out` (emptied first).
@@ -247,6 +252,7 @@ pub fn decode(
         symbols: known.symbols,
         started: known.started.unwrap_or(i64::MIN),
         wakings_of_all: known.wakings_of_all,
+        no_wakers: known.no_wakers,
     };
     let mut left_out = match &misplaced {
         Misplaced::Some(events) => events.as_slice(),

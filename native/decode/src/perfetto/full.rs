@@ -8,7 +8,7 @@ use super::rows::{Form, Row};
 use super::wire::{Fields, Packed, Value};
 use crate::model::event::{
     CallStep, Comm, DiskStep, Event, GroupMove, IrqKind, LockKind, LockStep, Party, PriorityCause,
-    ToldBy, WakeKind,
+    ToldBy, UNKNOWN_TID, WakeKind,
 };
 
 /// Of Linux' threads.
@@ -185,7 +185,14 @@ impl Decoder<'_> {
         if self.complete && (found & FIELDS != FIELDS || !prio_known || tid > TID_MAX) {
             return None;
         }
-        let waker = current.filter(|_| !self.in_interrupt(flags));
+        self.state.full_wakeups[0] += 1;
+        self.state.full_wakeups[1] += u64::from(current == Some(tid));
+        let (current, waker) = if self.no_wakers {
+            target = None;
+            (None, Some(UNKNOWN_TID))
+        } else {
+            (current, current.filter(|_| !self.in_interrupt(flags)))
+        };
         let name = self.out.names.len() as u32;
         self.out.names.push(comm);
         let form = Form::Wake {

@@ -55,6 +55,8 @@ pub struct Perfetto {
     idle_first: Vec<bool>,
     /// The writer put the wakings of all CPUs into the bundles of one.
     wakings_of_all: bool,
+    /// The writer does not name the waker.
+    no_wakers: bool,
     /// Its times are on a clock that is not known.
     unknown_clock: bool,
 }
@@ -178,6 +180,7 @@ impl Perfetto {
             hierarchy: None,
             idle_first: Vec::new(),
             wakings_of_all: false,
+            no_wakers: false,
             unknown_clock: false,
         };
         perfetto.one_source()?;
@@ -262,6 +265,7 @@ impl Perfetto {
             started: self.scan.started,
             on_boot_clock: !self.scan.preserved,
             wakings_of_all: self.wakings_of_all,
+            no_wakers: self.no_wakers,
         };
         bytes.resize(place.span.len as usize, 0);
         read_at(&self.file, bytes, place.span.at)?;
