@@ -23,16 +23,20 @@ from schedscope.analysis.sums.group_counts import GroupCounts, longer
 from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.grouping import Bounded, Grouping
-from schedscope.analysis.waits.wait_bounds import hidden_waits
+from schedscope.analysis.waits.wait_bounds import counted_losses, hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:
+    from schedscope.analysis.sums.hidden_quantiles import Hidden
+    from schedscope.analysis.sums.sorted_groups import Pairs
     from schedscope.store.trace import Trace
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 _NEVER = (1 << 63) - 1
+# Waits that are held where some may be missing: 67 MB.
+_HELD = 1 << 22
 
 
 COMMAND = Command(
@@ -73,7 +77,8 @@ def latency(
     has every figure, and `total_high`, `mean_high`, `p50_high` ..., `max_high` are the upper ones.
     Both are equal where all waits were measured. Waits that were not over when the window ended
     count with their time in it; a figure that is the length of such a wait, and the mean of a group
-    with one, has no upper bound (null). Bounds of quantiles and the mean allow for one wait in each
+    with one, has no upper bound (null). Bounds of quantiles and the mean allow for as many more waits
+    of a group of threads as events were lost, or, where these were not counted, for one in each
     stretch of time in which it is unknown what a thread did.
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
@@ -100,9 +105,13 @@ def latency(
     length = None if every is None else nanoseconds(every)
     grouping = Grouping(trace, by, where, length)
     names = grouping.by
-    tally = _tally(grouping)
+    counted, every = (0, False)
+    if grouping.of_threads and trace.waits.select(pl.len()).collect().item() <= _HELD:
+        counted, every = counted_losses(trace)
+    tally = _tally(grouping, hidden=not counted)
+    unseen = _unseen(grouping, tally, counted, every=every) if counted else {}
     shares = shares_of(quantiles)
-    statistics = _statistics(grouping, tally, shares)
+    statistics = _statistics(grouping, tally, shares, unseen)
     result = pl.concat([grouping.keys(), statistics], how="horizontal")
     result = _with_possible_total(trace, result, names, where, by_time=length is not None)
     if censored == "kaplan-meier":
@@ -130,7 +139,7 @@ class _Tally:
         # Lower and upper bounds of all rows; and of those that cannot be the rest of another wait.
         self.low, self.high = GroupCounts(), GroupCounts()
         self.low_once, self.high_once = GroupCounts(), GroupCounts()
-        self.any_bounds = self.any_again = False
+        self.any_bounds = self.any_again = self.hidden = False
 
     def make_room(self, groups: int) -> None:
         self.sums = {name: longer(values, groups, 0) for name, values in self.sums.items()}
@@ -138,9 +147,10 @@ class _Tally:
         self.ts_max = longer(self.ts_max, groups, _NEVER)
 
 
-def _tally(grouping: Grouping) -> _Tally:
+def _tally(grouping: Grouping, *, hidden: bool) -> _Tally:
     tally = _Tally()
-    for batch in grouping.bounded():
+    tally.hidden = hidden
+    for batch in grouping.bounded(hidden=hidden):
         groups = len(grouping)
         tally.make_room(groups)
         gone = pl.DataFrame({"group": batch.gone}).group_by("group").len()
@@ -177,6 +187,29 @@ def _tally(grouping: Grouping) -> _Tally:
             else:
                 counts.add(*some, groups)
     return tally
+
+
+def _unseen(grouping: Grouping, tally: _Tally, counted: int, *, every: bool) -> dict[int, Hidden]:
+    """Of each group, the waits that may be missing; `tally` gets their number and greatest length.
+
+    As many as events were lost; and one in each stretch of unknown time without a wait in the
+    ledger, unless `every` event that is missing was counted.
+    """
+    from schedscope.analysis.sums.hidden_quantiles import hidden
+
+    found = {}
+    stretches = grouping.stretches()
+    tally.make_room(len(grouping))
+    for (number,), rows in stretches.group_by("group"):
+        group = int(str(number))
+        once = rows.filter("once")["length"]
+        found[group] = hidden(once.clear() if every else once, rows["length"], counted)
+        for name in ("rows", "again"):
+            tally.sums[name][group] += found[group].n
+        for name, length in (("max", 0), ("high", once.max() or 0)):
+            longest = tally.longest[name]
+            longest[group] = max(longest[group], length)
+    return found
 
 
 def _counted(
@@ -219,7 +252,9 @@ def _keep_longest(tally: _Tally, rows: pl.DataFrame, found: pl.DataFrame) -> Non
     tally.ts_max.scatter(first["group"], pl.select(pl.min_horizontal(*earliest)).to_series())
 
 
-def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl.DataFrame:
+def _statistics(
+    grouping: Grouping, tally: _Tally, shares: list[Fraction], unseen: dict[int, Hidden]
+) -> pl.DataFrame:
     sums, longest = tally.sums, tally.longest
     none = sums["rows"] == 0
     # The longest possible wait is one that was not over when the window ended.
@@ -234,7 +269,7 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
             "mean_high": (sums["rows"] - sums["again"])
             .set(longest["open"] >= 0, None)
             .cast(pl.Float64),
-            **_quantiles(grouping, tally, shares),
+            **_quantiles(grouping, tally, shares, unseen),
             "max": longest["max"].set(none, None),
             "max_high": longest["high"].set(unbounded, None),
             "max_censored": longest["max_censored"].set(longest["max_censored"] < 0, None),
@@ -244,19 +279,22 @@ def _statistics(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> pl
     )
 
 
-def _quantiles(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> dict[str, pl.Series]:
+def _quantiles(
+    grouping: Grouping, tally: _Tally, shares: list[Fraction], unseen: dict[int, Hidden]
+) -> dict[str, pl.Series]:
     names = [column_name(share) for share in shares]
 
     def pairs(number: int) -> Iterator[tuple[pl.Series, pl.Series]]:
-        for batch in grouping.bounded():
+        for batch in grouping.bounded(hidden=tally.hidden):
             some = [some for _, some in _counted(tally, batch)][number]
             yield (batch.group, batch.low) if some is None else some
 
     def at(number: int, counts: GroupCounts) -> list[pl.Series]:
-        return counts.at(shares, lambda: pairs(number))
+        found = counts.at(shares, lambda: pairs(number))
+        return _with_unseen(found, lambda: pairs(number), shares, unseen, high=number % 2 == 1)
 
     low = at(0, tally.low)
-    if not tally.any_bounds:
+    if not tally.any_bounds and not unseen:
         both = {name: (least, least) for name, least in zip(names, low, strict=True)}
     else:
         high = at(1, tally.high)
@@ -271,6 +309,37 @@ def _quantiles(grouping: Grouping, tally: _Tally, shares: list[Fraction]) -> dic
         for name, (least, most) in both.items()
         for column, values in ((name, least), (f"{name}_high", most))
     }
+
+
+def _with_unseen(
+    found: list[pl.Series],
+    pairs: Pairs,
+    shares: list[Fraction],
+    unseen: dict[int, Hidden],
+    *,
+    high: bool,
+) -> list[pl.Series]:
+    """Quantiles of the groups with waits that may be missing, with these."""
+    if not unseen:
+        return found
+    numbers = pl.Series(list(unseen), dtype=pl.Int64).implode()
+    rows = [
+        pl.DataFrame({"group": group.cast(pl.Int64), "value": value}).filter(
+            pl.col("group").is_in(numbers)
+        )
+        for group, value in pairs()
+    ]
+    none = pl.DataFrame(schema={"group": pl.Int64, "value": pl.Int64})
+    shown = {
+        int(str(group)): part["value"].to_numpy()
+        for (group,), part in pl.concat([none, *rows]).sort("group", "value").group_by("group")
+    }
+    found = [longer(values.clone(), max(unseen) + 1, 0) for values in found]
+    for group, waits in unseen.items():
+        mine = shown.get(group, none["value"].to_numpy())
+        for values, share in zip(found, shares, strict=True):
+            values[group] = waits.greatest(mine, share) if high else waits.least(mine, share)
+    return found
 
 
 def _extreme(choose: object, one: list[pl.Series], other: list[pl.Series]) -> list[pl.Series]:
