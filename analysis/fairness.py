@@ -23,7 +23,13 @@ from schedscope.analysis.recording.unknown_time import (
 )
 from schedscope.analysis.shares.competing_doubt import competing_doubt, unknown_cpu_time
 from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
-from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.levels import (
+    BASIS,
+    EQUAL_WEIGHT,
+    FAIR_PRIOS,
+    LINUX_WEIGHTS,
+    Levels,
+)
 from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -87,10 +93,10 @@ def fairness(
       `share_due`, `share_received`: `due` and `running` as shares of that;
     * `ratio`: `running / due`; null where nothing was due;
     * `unknown`: time for which the trace does not show what it did (ns);
-    * where there is any, or `unplaced`, of this thread or another one, or of a CPU, each of these columns is a
-      lower bound, and `running_high`, `waiting_high`, `due_high`, `lag_high`, `served_high`,
-      `share_due_high`, `share_received_high` and `ratio_high` (null if nothing bounds it) are the
-      upper ones. They are equal elsewhere;
+    * where there is any, or `unplaced`, of this thread or another one, or of a CPU, each of these
+      columns is a lower bound, and `running_high`, `waiting_high`, `due_high`, `lag_high`,
+      `served_high`, `share_due_high`, `share_received_high` and `ratio_high` (null if nothing
+      bounds it) are the upper ones. They are equal elsewhere;
     * `coverage`: `running + waiting`, as a part of that, `unplaced` and `unknown`.
 
     `per="cpu"`: threads on one CPU and its queue compete; `per="machine"`: all threads of a class
@@ -242,12 +248,17 @@ def _unseen(trace: Trace, levels: Levels, sums: pl.DataFrame) -> pl.DataFrame:
     """Rows for threads that were in no competing set, but may have been while they were unknown."""
     unseen = unknown_time(trace).filter(pl.col("utid") >= trace.ncpu)
     rows = unseen.join(sums, on="utid", how="anti").sort("utid").select("utid")
-    number = levels.known["class"].gather(rows["utid"]).cast(sums.schema["class"])
+    known = levels.known[rows["utid"]]
+    number = known["class"].cast(sums.schema["class"])
     by_table = (number == levels.fair) & levels.linux
+    first, last = FAIR_PRIOS
+    nice = pl.when(by_table, known["prio"].is_between(first, last)).then(known["prio"] - first)
+    weight = nice.replace_strict(dict(enumerate(LINUX_WEIGHTS)), default=EQUAL_WEIGHT)
     none = {name: pl.lit(0, sums.schema[name]) for name in ("running", "waiting", "unplaced")}
     none |= {name: pl.lit(0, sums.schema[name]) for name in ("due", "served")}
+    none |= {name: weight.cast(sums.schema[name]) for name in ("heaviest", "lightest")}
     return rows.with_columns(
-        number.alias("class"), (~by_table).alias("equal"), competed=pl.lit(value=False), **none
+        number.alias("class"), (~by_table).alias("equal"), competed=pl.lit(value=True), **none
     )
 
 

@@ -77,9 +77,9 @@ def latency(
     has every figure, and `total_high`, `mean_high`, `p50_high` ..., `max_high` are the upper ones.
     Both are equal where all waits were measured. Waits that were not over when the window ended
     count with their time in it; a figure that is the length of such a wait, and the mean of a group
-    with one, has no upper bound (null). Bounds of quantiles and the mean allow for as many more waits
-    of a group of threads as events were lost, or, where these were not counted, for one in each
-    stretch of time in which it is unknown what a thread did.
+    with one, has no upper bound (null). Bounds of quantiles and the mean allow for as many more
+    waits of a group of threads as events were lost, or, where these were not counted, for one in
+    each stretch of time in which it is unknown what a thread did.
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 

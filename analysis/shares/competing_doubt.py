@@ -31,8 +31,8 @@ def competing_doubt(
     """One row per thread that ran or waited: `utid`, and in ns
 
     * `contested`: for how long it ran or waited while it is unknown what some other thread did, or
-      (with `queues`) on which queue it waited, so that it may have competed; `contested_due`: the service due to it in that time, if none
-      did;
+      (with `queues`) on which queue it waited, so that it may have competed; `contested_due`: the
+      service due to it in that time, if none did;
     * `unserved`: for how long it waited for a CPU of which it is unknown what it did: it may have
       served a competitor.
     """

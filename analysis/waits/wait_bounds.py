@@ -9,7 +9,7 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.recording.unknown_time import possible_waits
 from schedscope.analysis.threads.of_threads import threads_with
-from schedscope.store.losses import BROKEN_CHAINS, IS_BREAK
+from schedscope.store.losses import IS_BREAK
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -109,8 +109,8 @@ def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFra
     ends = rest.filter(~pl.col("middle")).select("utid", ts_run="at", again=True)
     middles = rest.filter("middle").select("utid", "at", part=True)
     # The other end of a wait that one end is known of.
-    other = pl.when(right).then(ready + pl.col("wait_high"))
-    other = other.when(left).then(pl.col("ts_run") - pl.col("wait_high"))
+    cut = pl.when(right).then(ready + pl.col("wait_high"))
+    other = cut.when(left).then(pl.col("ts_run") - pl.col("wait_high"))
     return (
         frame.join(ends, on=["utid", "ts_run"], how="left", maintain_order="left")
         .with_columns(at=other.cast(pl.Int64))

@@ -59,9 +59,7 @@ def main() -> int:
         return 0
     kinds = [name for name in KINDS if not args.kinds or any(word in name for word in args.kinds)]
     show = _progress(time.monotonic())
-    results = campaign.run(
-        cases, kinds, args.mutations, args.seed, work, journal, show, args.share
-    )
+    results = campaign.run(cases, kinds, args.mutations, args.seed, work, journal, show, args.share)
     print(page.by_damage(results))
     print(page.sums(results))
     laboratory: list[campaign.Result] = []

@@ -130,9 +130,11 @@ def test_waiting_on_an_unknown_queue_bounds_fairness() -> None:
 
 def test_thread_of_which_nothing_is_known_has_a_row_in_fairness() -> None:
     """It may have had 30 ms, which belong to the sums of its name."""
-    frame = ss.fairness(scene("v unknown 0..30\nb running@0 0..100", until=100), per="cpu")
-    row = row_of(frame, comm="v")
+    text = "v unknown 0..30\nb running@0 0..100"
+    trace = scene(text, {"v": {"prio": 125}}, until=100)
+    row = row_of(ss.fairness(trace, per="cpu"), comm="v")
     assert (row["sharing"], row["unknown"], row["coverage"]) == ("fair", 30 * MS, 0)
+    assert (row["weight"], row["basis"]) == (335, "kernel table")
     assert bounds(row, "running", "waiting", "due") == [(0, 30), (0, 30), (0, 30)]
 
 

@@ -489,9 +489,9 @@ def _of(row: dict[str, Any] | None, column: str) -> tuple[float | None, float | 
 
 
 def _is_mean(column: str) -> bool:
-    return column == "mean" or column.removeprefix("wait_")[:1] == "p" and (
-        column.removeprefix("wait_")[1:].replace(".", "").isdigit()
-    )  # fmt: skip
+    """Or a quantile."""
+    name = column.removeprefix("wait_")
+    return name == "mean" or (name[:1] == "p" and name[1:].replace(".", "").isdigit())
 
 
 def _is_statistic(column: str) -> bool:
