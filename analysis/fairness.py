@@ -16,10 +16,20 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.recording.unknown_time import possible_waiting, with_unknown_time
+from schedscope.analysis.recording.unknown_time import (
+    possible_waiting,
+    unknown_time,
+    with_unknown_time,
+)
 from schedscope.analysis.shares.competing_doubt import competing_doubt, unknown_cpu_time
 from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
-from schedscope.analysis.threads.levels import BASIS, Levels
+from schedscope.analysis.threads.levels import (
+    BASIS,
+    EQUAL_WEIGHT,
+    FAIR_PRIOS,
+    LINUX_WEIGHTS,
+    Levels,
+)
 from schedscope.analysis.threads.of_threads import with_threads
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
@@ -75,19 +85,19 @@ def fairness(
     * `weight` (1024 is nice 0; null if it changed, or if the threads' weights differ) and its
       `basis`, see `weights`;
     * `running`, `waiting`: time on a CPU, and time runnable, without that in which a CPU quota held
-      the thread back (ns); `unplaced`: time runnable on no known queue, which is not included
-      elsewhere;
+      the thread back (ns); `unplaced`: time runnable on no known queue, which is included in upper
+      bounds alone;
     * `due`: service due; `lag`: `due - running` (ns), positive if behind. Over all rows of a class,
       `lag` sums to zero where nothing is unknown;
     * `served`: service that it and its competitors got, together, while it competed (ns);
       `share_due`, `share_received`: `due` and `running` as shares of that;
     * `ratio`: `running / due`; null where nothing was due;
     * `unknown`: time for which the trace does not show what it did (ns);
-    * where there is any, of this thread or another one, or of a CPU, each of these columns is a
-      lower bound, and `running_high`, `waiting_high`, `due_high`, `lag_high`, `served_high`,
-      `share_due_high`, `share_received_high` and `ratio_high` (null if nothing bounds it) are the
-      upper ones. They are equal elsewhere;
-    * `coverage`: `running + waiting`, as a part of that and `unknown`.
+    * where there is any, or `unplaced`, of this thread or another one, or of a CPU, each of these
+      columns is a lower bound, and `running_high`, `waiting_high`, `due_high`, `lag_high`,
+      `served_high`, `share_due_high`, `share_received_high` and `ratio_high` (null if nothing
+      bounds it) are the upper ones. They are equal elsewhere;
+    * `coverage`: `running + waiting`, as a part of that, `unplaced` and `unknown`.
 
     `per="cpu"`: threads on one CPU and its queue compete; `per="machine"`: all threads of a class
     compete, and none is due more than one CPU. The default follows the trace's queues. `where`
@@ -207,6 +217,7 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
             "per='cpu' looks at each CPU separately",
         )
     sums = pl.DataFrame(read.due(sharing(trace, how, by_cpu=by_cpu)))
+    sums = pl.concat([sums, _unseen(trace, levels, sums)], how="diagonal")
     names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid", "pid").collect()
     one = pl.col("competed") & (pl.col("heaviest") == pl.col("lightest"))
     if how == "machine":
@@ -233,18 +244,39 @@ def _by_thread(trace: Trace, per: Per | None, by_cpu: bool) -> pl.DataFrame:
     )
 
 
+def _unseen(trace: Trace, levels: Levels, sums: pl.DataFrame) -> pl.DataFrame:
+    """Rows for threads that were in no competing set, but may have been while they were unknown."""
+    unseen = unknown_time(trace).filter(pl.col("utid") >= trace.ncpu)
+    rows = unseen.join(sums, on="utid", how="anti").sort("utid").select("utid")
+    known = levels.known[rows["utid"]]
+    number = known["class"].cast(sums.schema["class"])
+    by_table = (number == levels.fair) & levels.linux
+    first, last = FAIR_PRIOS
+    nice = pl.when(by_table, known["prio"].is_between(first, last)).then(known["prio"] - first)
+    weight = nice.replace_strict(dict(enumerate(LINUX_WEIGHTS)), default=EQUAL_WEIGHT)
+    none = {name: pl.lit(0, sums.schema[name]) for name in ("running", "waiting", "unplaced")}
+    none |= {name: pl.lit(0, sums.schema[name]) for name in ("due", "served")}
+    none |= {name: weight.cast(sums.schema[name]) for name in ("heaviest", "lightest")}
+    return rows.with_columns(
+        number.alias("class"), (~by_table).alias("equal"), competed=pl.lit(value=True), **none
+    )
+
+
 def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl.DataFrame:
     """Rows of threads with upper bounds, and `due` as a lower one."""
     same = {f"{name}_high": pl.col(name) for name in ("running", "waiting", "due", "served")}
     hidden = unknown_cpu_time(trace)
-    if not hidden and not rows["unknown"].sum():
+    if not hidden and not rows["unknown"].sum() and not rows["unplaced"].sum():
         return rows.with_columns(**same)
     waited = possible_waiting(trace).rename({"unknown": "waited"})
     options = sharing(trace, how)
-    for of_threads in (competing_doubt(trace, read, options), waited):
+    doubt = competing_doubt(trace, read, options, queues=how == "cpu")
+    for of_threads in (doubt, waited):
         rows = rows.join(of_threads, on="utid", how="left", maintain_order="left")
     competed = pl.col("running") + pl.col("waiting")
     own = pl.col("unknown")
+    # Where it waited on a queue that is not known, others may have been served there.
+    unplaced = pl.col("unplaced")
     contested = pl.min_horizontal(pl.col("contested").fill_null(0), competed)
     if how == "machine":
         # What a CPU with unknown time served may have gone to any thread.
@@ -252,16 +284,17 @@ def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl
         more = own * trace.ncpu + hidden
     else:
         served = pl.col("unserved").fill_null(0)
-        more = own + served
+        more = own + served + unplaced
     # A group has less weight here if a thread of it may have been elsewhere.
     gained = contested if options["groups"] is not None else pl.lit(0)
     return rows.with_columns(
         running_high=pl.col("running") + own,
-        waiting_high=pl.col("waiting") + pl.col("waited").fill_null(0),
+        waiting_high=pl.col("waiting") + pl.col("waited").fill_null(0) + unplaced,
         due_high=pl.min_horizontal(
             pl.col("due") + gained + served, pl.max_horizontal(competed, pl.col("due"))
         )
-        + own,
+        + own
+        + unplaced,
         due=pl.max_horizontal(pl.col("due") - pl.col("contested_due").fill_null(0), 0.0),
         served_high=pl.col("served") + more,
     ).drop("contested", "contested_due", "unserved", "waited")
@@ -290,7 +323,7 @@ def summed(trace: Trace, rows: pl.DataFrame, by: By) -> pl.DataFrame:
     unseen = pl.col("running_high") - pl.col("running")
     high, due_high = pl.col("served_high"), pl.col("due_high")
     competed = pl.col("running") + pl.col("waiting")
-    may = competed + pl.col("unknown")
+    may = competed + pl.col("unknown") + pl.col("unplaced")
     return (
         frame.with_columns(
             share_due=pl.col("due") / pl.when(high > 0).then(high),

@@ -24,7 +24,7 @@ from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.grouping import Grouping
 from schedscope.analysis.waits.observed import EXCLUDED
-from schedscope.analysis.waits.wait_bounds import hidden_waits
+from schedscope.analysis.waits.wait_bounds import counted_losses, hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 _NEVER = (1 << 63) - 1
+# Waits that are held where some may be missing: 67 MB.
+_HELD = 1 << 22
 
 
 COMMAND = Command(
@@ -75,8 +77,9 @@ def latency(
     has every figure, and `total_high`, `mean_high`, `p50_high` ..., `max_high` are the upper ones.
     Both are equal where all waits were measured. Waits that were not over when the window ended
     count with their time in it; a figure that is the length of such a wait, and the mean of a group
-    with one, has no upper bound (null). Bounds of quantiles and the mean allow for one wait in each
-    stretch of time in which it is unknown what a thread did.
+    with one, has no upper bound (null). Bounds of quantiles and the mean allow for as many more
+    waits of a group of threads as events were lost, or, where these were not counted, for one in
+    each stretch of time in which it is unknown what a thread did.
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
@@ -103,7 +106,12 @@ def latency(
     grouping = Grouping(trace, by, where, length)
     names = grouping.by
     shares = shares_of(quantiles)
-    found = _found(grouping, shares)
+    lost, all_counted = (0, False)
+    if grouping.of_threads and trace.waits.select(pl.len()).collect().item() <= _HELD:
+        lost, all_counted = counted_losses(trace)
+    found = _found(grouping, shares, hidden=not lost)
+    if lost:
+        found = _with_unseen(grouping, found, shares, lost, all_counted=all_counted)
     if not names and length is None and found.is_empty():
         zeros = (pl.col("^.*(_n|_total)$"), pl.col(_COUNTED))
         found = found.clear(1).with_columns(*(columns.fill_null(0) for columns in zeros))
@@ -128,11 +136,11 @@ _RANKED = ("low", "high", "low_once", "high_once")
 _COUNTED = ("n", "n_censored", "n_excluded", "open", "again")
 
 
-def _found(grouping: Grouping, shares: list[Fraction]) -> pl.DataFrame:
+def _found(grouping: Grouping, shares: list[Fraction], *, hidden: bool) -> pl.DataFrame:
     """What is summed up, counted and ranked of each group."""
 
     def batches() -> Iterator[pl.DataFrame]:
-        return (rows.select(**_columns()) for rows in grouping.bounded())
+        return (rows.select(**_columns()) for rows in grouping.bounded(hidden=hidden))
 
     return grouped(
         batches,
@@ -141,6 +149,65 @@ def _found(grouping: Grouping, shares: list[Fraction]) -> pl.DataFrame:
         summed=["certain", "cut"],
         counted=_COUNTED,
         first="ts_ready",
+    )
+
+
+def _with_unseen(
+    grouping: Grouping,
+    found: pl.DataFrame,
+    shares: list[Fraction],
+    lost: int,
+    *,
+    all_counted: bool,
+) -> pl.DataFrame:
+    """What was found, with waits that may be missing altogether.
+
+    These are as many as events were `lost`; and one in each stretch of unknown time without a wait
+    in the ledger, unless all events that are missing were counted.
+    """
+    # It loads NumPy, which nothing else of a short trace's answer needs.
+    from schedscope.analysis.sums.hidden_quantiles import hidden
+
+    stretches = grouping.stretches()
+    if stretches.is_empty():
+        return found
+    ranked = [
+        rows.select(**_columns()).select("group", *_RANKED)
+        for rows in grouping.bounded(hidden=False)
+    ]
+    shown = pl.concat(ranked).partition_by("group", as_dict=True) if ranked else {}
+    nothing = pl.DataFrame(schema=dict.fromkeys(_RANKED, pl.Int64))
+    more = []
+    for (group,), spans in stretches.group_by("group"):
+        once = spans.filter("once")["length"]
+        unseen = hidden(once.clear() if all_counted else once, spans["length"], lost)
+        row = {"group": group, "unseen": unseen.n, "unseen_max": int(once.max() or 0) * 2}
+        for name in _RANKED:
+            values = shown.get((group,), nothing)[name].drop_nulls().sort().to_numpy()
+            of = unseen.greatest if name.startswith("high") else unseen.least
+            row |= {f"{name}_{column_name(share)}": of(values, share) for share in shares}
+        more.append(row)
+    quantiles = [f"{name}_{column_name(share)}" for name in _RANKED for share in shares]
+    known = dict.fromkeys(["group", "unseen", "unseen_max", *quantiles], pl.Int64)
+    found = found.join(
+        pl.DataFrame(more, schema=known),
+        on="group", how="full", coalesce=True, maintain_order="left_right",
+    )  # fmt: skip
+    sums = (pl.col("^.*(_n|_total)$"), pl.col(_COUNTED))
+    number, possible = pl.col("unseen").fill_null(0), pl.col("unseen").is_not_null()
+    return (
+        found.with_columns(columns.fill_null(0) for columns in sums)
+        .with_columns(
+            low_n=pl.col("low_n") + number,
+            again=pl.col("again") + number,
+            # The shortest that these may be is 0 ns.
+            low_max=pl.when(possible).then(pl.col("low_max").fill_null(0)).otherwise("low_max"),
+            high_max=pl.max_horizontal("high_max", "unseen_max"),
+            **{
+                name: pl.when(possible).then(f"{name}_right").otherwise(name) for name in quantiles
+            },
+        )
+        .select(found.columns[: found.columns.index("unseen")])
     )
 
 

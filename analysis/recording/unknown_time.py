@@ -141,7 +141,7 @@ def anywhere(trace: Trace, *, queues: bool) -> Anywhere:
     """
     spans = possible_waits(trace).select("since", "until")
     if queues:
-        spans = pl.concat([spans, _unplaced(trace)])
+        spans = pl.concat([spans, unplaced_spans(trace)])
     steps = pl.concat(
         [spans.select(ts="since", step=pl.lit(1)), spans.select(ts="until", step=pl.lit(-1))]
     )
@@ -162,7 +162,11 @@ def anywhere(trace: Trace, *, queues: bool) -> Anywhere:
     )
 
 
-def _unplaced(trace: Trace) -> pl.LazyFrame:
+def unplaced_spans(trace: Trace) -> pl.LazyFrame:
+    """Where within the window a thread waited on a queue that is not known: `since`, `until` (ns).
+
+    Nowhere if that is most of the waiting.
+    """
     begin, end = trace.window
     since, until = pl.col("ts").cast(pl.Int64), (pl.col("ts") + pl.col("dur")).cast(pl.Int64)
     waiting = trace.states.filter(pl.col("state") == "runnable")

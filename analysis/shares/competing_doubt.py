@@ -11,7 +11,7 @@ from schedscope.analysis.asking.batches import in_batches
 from schedscope.analysis.cpus.accounting import inside_window
 from schedscope.analysis.cpus.occupancy import coded_waits, occupancy
 from schedscope.analysis.cpus.topology import recorded_cpus
-from schedscope.analysis.recording.unknown_time import unknown_spans
+from schedscope.analysis.recording.unknown_time import unknown_spans, unplaced_spans
 from schedscope.analysis.shares.due_in_waits import due_in_waits
 
 if TYPE_CHECKING:
@@ -25,16 +25,19 @@ MOST = 4_000_000
 _UNKNOWN = 2
 
 
-def competing_doubt(trace: Trace, read: CpuHistory, sharing: Mapping[str, object]) -> pl.DataFrame:
+def competing_doubt(
+    trace: Trace, read: CpuHistory, sharing: Mapping[str, object], *, queues: bool
+) -> pl.DataFrame:
     """One row per thread that ran or waited: `utid`, and in ns
 
-    * `contested`: for how long it ran or waited while it is unknown what some other thread did,
-      which may have competed with it; `contested_due`: the service due to it in that time, if none
-      did;
+    * `contested`: for how long it ran or waited while it is unknown what some other thread did, or
+      (with `queues`) on which queue it waited, so that it may have competed; `contested_due`: the
+      service due to it in that time, if none did;
     * `unserved`: for how long it waited for a CPU of which it is unknown what it did: it may have
       served a competitor.
     """
-    stretches = _union(unknown_spans(trace))
+    spans = unknown_spans(trace).select("since", "until")
+    stretches = _union(pl.concat([spans, unplaced_spans(trace)]) if queues else spans)
     begin, end = trace.window
     parts: list[pl.DataFrame] = []
     schema = {"utid": pl.UInt32, "contested": pl.Int64, "contested_due": pl.Float64}

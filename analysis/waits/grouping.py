@@ -12,7 +12,13 @@ from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.in_queues import DSQ, with_dsq
-from schedscope.analysis.waits.wait_bounds import COLUMNS, hidden_waits, rests, with_bounds
+from schedscope.analysis.waits.wait_bounds import (
+    COLUMNS,
+    hidden_waits,
+    possible_spans,
+    rests,
+    with_bounds,
+)
 from schedscope.analysis.waits.waits import (
     WAIT_COLUMNS,
     waits,
@@ -117,8 +123,11 @@ class Grouping:
         for rows in waits_in_batches(self._trace, columns + self._columns(), self._where):
             yield self._batch(rows.collect(), times)
 
-    def bounded(self) -> Iterator[pl.DataFrame]:
-        """All rows with their code, `group`, and the columns of `with_bounds`."""
+    def bounded(self, *, hidden: bool = True) -> Iterator[pl.DataFrame]:
+        """All rows with their code, `group`, and the columns of `with_bounds`.
+
+        With `hidden` also a possible wait for each stretch of unknown time that has none.
+        """
         columns = [*COLUMNS, *self._columns()]
         rest = rests(self._trace)
         for rows in waits_in_batches(self._trace, columns, self._where):
@@ -126,9 +135,26 @@ class Grouping:
             _check(frame["wait"])
             coded = frame.with_columns(group=self._code(frame))
             yield with_bounds(coded, rest, self._trace.window[1])
-        selected = self._where.meta.root_names() if self._where is not None else []
-        if {*self.by, *selected} <= {"utid", *THREAD_COLUMNS} and "ts" not in self._names:
+        if hidden and self.of_threads:
             yield self._hidden()
+
+    @property
+    def of_threads(self) -> bool:
+        """Whether the groups are groups of threads: unknown time is theirs."""
+        selected = self._where.meta.root_names() if self._where is not None else []
+        by_thread = {*self.by, *selected} <= {"utid", *THREAD_COLUMNS}
+        return by_thread and "ts" not in self._names
+
+    def stretches(self) -> pl.DataFrame:
+        """Where threads may have waited unseen: `group` and `length`; `once`: in no row."""
+        spans = possible_spans(self._trace, self._where).collect()
+        once = hidden_waits(self._trace, self._where).with_columns(once=True).collect()
+        spans = spans.join(once, on=["utid", "since", "until"], how="left", maintain_order="left")
+        return spans.select(
+            self._code(spans).alias("group"),
+            length=pl.col("until") - pl.col("since"),
+            once=pl.col("once").fill_null(value=False),
+        )
 
     def _hidden(self) -> pl.DataFrame:
         """A possible wait for each stretch of unknown time without a wait in the ledger."""

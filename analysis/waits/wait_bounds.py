@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.recording.unknown_time import possible_waits
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.store.losses import IS_BREAK
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -18,13 +19,22 @@ COLUMNS = ("utid", "wait", "wait_high", "censored", "ts_ready", "ts_run", "queue
 
 
 def rests(trace: Trace) -> pl.DataFrame:
-    """By when waits that were cut had ended, `utid` and `ts_run`.
+    """Instants at which a row of `waits` may go on with the wait of another: `utid`, `at`.
 
-    A switch-in at that instant may be the end of that wait, or of another.
+    By when waits that were cut had ended: a switch-in then may be the end of that wait, or of
+    another. And (`middle`) when threads were put on queues in waits of which neither end is known:
+    a wait that had ended by then, or began since, may be the same.
     """
     cut = trace.waits.filter(pl.col("censored") == "right", pl.col("wait_high").is_not_null())
-    ends = cut.select("utid", ts_run=(pl.col("ts_ready") + pl.col("wait_high")).cast(pl.Int64))
-    return ends.unique().collect()
+    ends = cut.select("utid", at=(pl.col("ts_ready") + pl.col("wait_high")).cast(pl.Int64))
+    both = trace.waits.filter(
+        pl.col("censored") == "both",
+        pl.col("ts_enqueued").is_not_null(),
+        pl.col("wait_high").is_not_null(),
+    )
+    middles = both.select("utid", at=pl.col("ts_enqueued").cast(pl.Int64))
+    parts = (ends.with_columns(middle=False), middles.with_columns(middle=True))
+    return pl.concat(parts).unique().collect()
 
 
 def hidden_waits(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
@@ -59,6 +69,27 @@ def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
     return spans.join(known, on="utid").filter(where).select("utid", "since", "until")
 
 
+_FASTEST = 250
+"""No CPU records a sequence of events faster than one in so many ns (docs/trace-model.md)."""
+
+
+def counted_losses(trace: Trace) -> tuple[int, bool]:
+    """How many events were lost, as far as that was counted, and whether all were.
+
+    No more waits than these are missing altogether: each of them ended with a switch. A CPU of
+    which nothing was recorded may have had as many as it can have.
+    """
+    unplaced = trace.info.get("unplaced_losses") or []
+    told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
+    silent = pl.col("reason").is_in(["absent", "unrecorded"])
+    room = (pl.col("ts_end") - pl.col("ts_begin")) // _FASTEST
+    number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0)).cast(pl.Int64)
+    known = ~IS_BREAK & ((number > 0) | pl.col("cpu").is_in(told.implode()))
+    placed = number.filter(~IS_BREAK).sum()
+    row = trace.losses.select(placed, every=known.fill_null(value=False).all()).collect().row(0)
+    return int(row[0]) + sum(loss.get("count") or 0 for loss in unplaced), bool(row[1])
+
+
 def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFrame:
     """Rows of `waits` with what is known of how long each lasted, within the window up to `end`.
 
@@ -74,16 +105,24 @@ def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFra
         no = pl.lit(False)
         return frame.with_columns(low=wait, high=wait, measured=~no, open=no, again=no)
     begun = measured | right & wait.is_not_null()
+    left = pl.col("censored") == "left"
+    ends = rest.filter(~pl.col("middle")).select("utid", ts_run="at", again=True)
+    middles = rest.filter("middle").select("utid", "at", part=True)
+    # The other end of a wait that one end is known of.
+    cut = pl.when(right).then(ready + pl.col("wait_high"))
+    other = cut.when(left).then(pl.col("ts_run") - pl.col("wait_high"))
     return (
-        frame.join(
-            rest.with_columns(again=True), on=["utid", "ts_run"], how="left", maintain_order="left"
-        )
+        frame.join(ends, on=["utid", "ts_run"], how="left", maintain_order="left")
+        .with_columns(at=other.cast(pl.Int64))
+        .join(middles, on=["utid", "at"], how="left", maintain_order="left")
         .with_columns(
             # For a wait without a start, the time on the queue is certain.
             low=pl.when(begun).then(wait).otherwise(pl.col("queue").fill_null(0)),
             open=right & pl.col("wait_high").is_null(),
-            again=pl.col("again").fill_null(value=False) & ~begun,
+            again=pl.col("again").fill_null(value=False) & ~begun
+            | pl.col("part").fill_null(value=False),
         )
+        .drop("part", "at")
         .with_columns(
             high=pl.when(measured)
             .then(wait)

@@ -58,10 +58,10 @@ def main() -> int:
         print(story.again(cases, tuple(args.again), args.seed, work))
         return 0
     kinds = [name for name in KINDS if not args.kinds or any(word in name for word in args.kinds)]
-    results = campaign.run(
-        cases, kinds, args.mutations, args.seed, work, journal, _progress(time.monotonic())
-    )
+    show = _progress(time.monotonic())
+    results = campaign.run(cases, kinds, args.mutations, args.seed, work, journal, show, args.share)
     print(page.by_damage(results))
+    print(page.sums(results))
     laboratory: list[campaign.Result] = []
     if args.laboratory:
         known = {case.name for case in cases}
@@ -70,7 +70,7 @@ def main() -> int:
         ]
         more = _loaded(others, work)
         show = _progress(time.monotonic())
-        laboratory = campaign.run(more, kinds, 1, args.seed, work, journal, show)
+        laboratory = campaign.run(more, kinds, 1, args.seed, work, journal, show, args.share)
         print(page.by_damage(laboratory))
     _failures([*results, *laboratory], work / "failures.txt")
     if args.write:
@@ -111,6 +111,7 @@ def _arguments() -> argparse.Namespace:
         help="and all other captures of fixtures/lab, one input of each kind",
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--share", type=float, default=1, help="of the inputs, drawn by --seed")
     parser.add_argument("--kinds", nargs="+", metavar="WORD")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-faults"))
     parser.add_argument("--fresh", action="store_true", help="forget what the journal has")

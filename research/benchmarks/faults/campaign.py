@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 import time
 from collections import Counter
@@ -15,18 +16,19 @@ import polars as pl
 
 import schedscope as ss
 from faults import (
+    caution,
     comparison,
-    figures,
     mutations,
     mutations_clocks,
     mutations_filters,
     mutations_hosts,
     mutations_pages,
     recording,
+    summaries,
     tracedat,
     truth,
 )
-from faults.figures import Caution, Figure
+from faults.caution import Caution
 from faults.mutations import KINDS, Draw, Mutant, can_be
 from faults.recording import Recording
 from faults.truth import Truth
@@ -35,16 +37,16 @@ from faults.truth import Truth
 MODULES = (mutations_clocks, mutations_filters, mutations_hosts, mutations_pages)
 
 Result = dict[str, Any]
-_EXAMPLES = 5
+_EXAMPLES = 10
 _LEAST = 100
 """Waits that a capture must have to be worth the while."""
 
 
 @dataclass(frozen=True)
 class Undamaged:
-    """The figures of the undamaged recording."""
+    """The undamaged recording, as its damaged copies are opened."""
 
-    figures: dict[str, Figure]
+    trace: ss.Trace
     caution: Caution
 
 
@@ -90,14 +92,15 @@ def load(path: Path, work: Path) -> Case:
         raise NotComplete(f"{path}: no complete stretch of {_LEAST} waits ({dict(what)})")
     mutations.recount(whole)
     said = []
-    for file in (None, tracedat.encode(whole)):
-        trace = opened(Mutant(whole, "nothing", file=file), work)
-        said.append(Undamaged(figures.figures(trace), figures.caution(trace)))
+    for how, file in (("folder", None), ("file", tracedat.encode(whole))):
+        trace = opened(Mutant(whole, "nothing", file=file), work / f"{name}-{how}")
+        said.append(Undamaged(trace, caution.caution(trace)))
     return Case(name, whole, true, *said)
 
 
 def opened(mutant: Mutant, work: Path) -> ss.Trace:
     """The trace that schedscope makes of a damaged input."""
+    work.mkdir(parents=True, exist_ok=True)
     if mutant.file is not None:
         source = work / "mutant.dat"
         source.write_bytes(mutant.file)
@@ -112,7 +115,9 @@ def draw(case: Case, kind: str, number: int, seed: int) -> Mutant:
     return KINDS[kind](case.recording, Draw(f"{seed}/{case.name}/{kind}/{number}", number))
 
 
-def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
+def judge(
+    case: Case, kind: str, number: int, seed: int, work: Path, part: summaries.Part = (0, 1)
+) -> Result:
     """One damaged input, and what is wrong in the answers about it."""
     mutant = draw(case, kind, number, seed)
     result: Result = {
@@ -129,26 +134,25 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         true = _truth(case, mutant)
         doubt = comparison.doubt(trace, mutant)
         found = comparison.judge(trace, true, mutant, doubt)
-        spoken = figures.caution(trace)
-        said = figures.figures(trace)
+        spoken = caution.caution(trace)
+        whole = case.file if mutant.file is not None else case.folder
+        sums = summaries.Counts()
+        if not mutant.truth_of:
+            moved = mutant.clock_off is not None
+            sums = summaries.compare(
+                trace, whole.trace, true, spoken, whole.caution, doubt,
+                clocks_moved=moved, part=part,
+            )  # fmt: skip
     except ss.SchedscopeError as error:
         # Refusing a broken input is a correct answer.
         return result | {"refused": str(error).splitlines()[0]}
     except Exception as error:
         return result | {"crashed": f"{type(error).__name__}: {error}".splitlines()[0]}
-    statuses: dict[str, str] = {}
-    whole = case.file if mutant.file is not None else case.folder
-    if not mutant.truth_of:
-        statuses = {
-            name: figures.status(
-                name, said[name], whole.figures[name], true, spoken, whole.caution, doubt
-            )
-            for name in said
-        }
+    statuses = sum(sums.statuses.values(), Counter())
     return result | {
-        "warnings": figures.news(spoken, whole.caution),
-        "trusted": figures.trusted(spoken, whole.caution),
-        "admits": figures.admits(spoken, whole.caution),
+        "warnings": caution.news(spoken, whole.caution),
+        "trusted": caution.trusted(spoken, whole.caution),
+        "admits": caution.admits(spoken, whole.caution),
         "true_waits": found.true_waits,
         "true_wait_time": found.true_wait_time,
         "measured_waits": found.measured_waits,
@@ -159,21 +163,17 @@ def judge(case: Case, kind: str, number: int, seed: int, work: Path) -> Result:
         "true_state_time": found.true_state_time if mutant.states_judged else 0,
         "right_state_time": found.right_state_time,
         "wrong_state_time": found.wrong_state_time,
-        "figures": len(statuses),
-        "wrong_figures": sorted(name for name, how in statuses.items() if how == "wrong"),
-        "doubted_figures": sum(how == "doubted" for how in statuses.values()),
-        "flagged_figures": sum(how == "flagged" for how in statuses.values()),
-        "bound_figures": sum(how == "bound" for how in statuses.values()),
+        "figures": statuses.total(),
+        "statuses": dict(statuses),
+        "wrong_figures": {name: n["wrong"] for name, n in sums.statuses.items() if n["wrong"]},
+        "by_figure": {name: dict(n) for name, n in sums.statuses.items()},
+        "widths": {way: dict(n) for way, n in sums.widths.items()},
         "longest_wrong_wait": max((wait["wait"] for wait in found.wrong_waits), default=0),
         "examples": {
             "waits": found.wrong_waits[:_EXAMPLES],
             "bounds": found.wrong_bounds[:_EXAMPLES],
             "states": [list(state) for state in found.wrong_states[:_EXAMPLES]],
-            "figures": {
-                name: [said[name].value, whole.figures[name].value]
-                for name, how in statuses.items()
-                if how == "wrong"
-            },
+            "figures": sums.wrong[:_EXAMPLES],
         },
     }
 
@@ -199,8 +199,12 @@ def run(
     work: Path,
     journal: Path | None = None,
     progress: Callable[[int, int, Result], None] | None = None,
+    share: float = 1,
+    parts: int = 1,
 ) -> list[Result]:
-    """Every (capture, kind, number); those in the journal are not run again.
+    """Every (capture, kind, number), or a `share` of them; those in the journal are not run again.
+
+    With several `parts`, each kind of damage is asked one part of the questions.
 
     The journal gets a line for each result at once, so that an interrupted campaign goes on
     where it was.
@@ -216,12 +220,13 @@ def run(
         for kind in kinds
         for case in cases
         if can_be(kind, case.recording)
+        and random.Random(f"{seed}/{case.name}/{kind}/{number}/share").random() < share
     ]
     for n, (number, kind, case) in enumerate(wanted, 1):
         if (case.name, kind, number) in done:
             continue
         started = time.monotonic()
-        result = judge(case, kind, number, seed, work)
+        result = judge(case, kind, number, seed, work, (list(KINDS).index(kind), parts))
         result["seconds"] = round(time.monotonic() - started, 3)
         results.append(result)
         if journal is not None:

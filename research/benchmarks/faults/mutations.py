@@ -212,6 +212,18 @@ def absent(whole: Recording, rng: Draw) -> Mutant:
     return Mutant(made, f"CPU {cpu} absent", [(cpu, *whole.window)])
 
 
+@kind("one CPU only", of=of_several_cpus)
+def one_only(whole: Recording, rng: Draw) -> Mutant:
+    """As a recorder writes that was told to record one CPU."""
+    made = whole.copy()
+    kept = rng.choice(sorted(made.cpus))
+    others = [cpu for cpu in made.cpus if cpu != kept]
+    for cpu in others:
+        del made.cpus[cpu]
+        made.stats.pop(cpu, None)
+    return Mutant(made, f"CPU {kept} only", [(cpu, *whole.window) for cpu in others])
+
+
 @kind("CPU empty")
 def empty(whole: Recording, rng: Draw) -> Mutant:
     made = whole.copy()
@@ -255,5 +267,5 @@ def _dropped(what: str, share: float) -> None:
 for _what in _DROPPED:
     for _share in (0.001, 0.01, 0.1):
         _dropped(_what, _share)
-for _what in ("migrate", "fork", "exit"):
+for _what in ("migrate", "fork", "exit", "waking", "wakeup", "waking and wakeup"):
     _dropped(_what, 1.0)

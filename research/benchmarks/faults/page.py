@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def wrong(result: Result) -> int:
     if result["crashed"]:
         return 1
     waits = int(result["wrong_waits"]) + int(result["wrong_bounds"])
-    figures = len(result["wrong_figures"])
+    figures = sum(result["wrong_figures"].values())
     return waits + bool(result["wrong_state_time"]) + figures
 
 
@@ -43,8 +43,11 @@ def row(kind: str, results: list[Result]) -> list[str]:
     def total(name: str) -> int:
         return sum(int(r[name]) for r in read)
 
+    def said(how: str) -> int:
+        return sum(r["statuses"].get(how, 0) for r in read)
+
     right = total("measured_waits") - total("wrong_waits") - total("doubted_waits")
-    wrong_figures = sum(len(r["wrong_figures"]) for r in read)
+    wrong_figures = sum(sum(r["wrong_figures"].values()) for r in read)
     state_time = total("true_state_time")
     silent = sum(r["trusted"] and wrong(r) > 0 for r in read)
     longest = max((r["longest_wrong_wait"] for r in read), default=0)
@@ -59,8 +62,8 @@ def row(kind: str, results: list[Result]) -> list[str]:
         f"{total('wrong_bounds'):,}",
         _share(total("wrong_state_time"), state_time, 3),
         str(wrong_figures),
-        f"{total('doubted_waits'):,} / {total('doubted_figures')}",
-        f"{total('bound_figures')} / {total('flagged_figures')}",
+        f"{total('doubted_waits'):,} / {said('doubted'):,}",
+        " / ".join(f"{said(how):,}" for how in ("bound", "admitted", "headed", "flagged")),
         str(silent),
         _share(right, total("true_waits")),
         _share(total("right_wait_time"), total("true_wait_time")),
@@ -80,7 +83,7 @@ HEADINGS = (
     "state time wrong",
     "wrong figures",
     "waits / figures within the stated doubt of clocks",
-    "figures bounded / flagged",
+    "figures bounded / admitted / headed / flagged",
     "inputs with something wrong and no new warning",
     "true waits still measured",
     "their time",
@@ -98,6 +101,61 @@ def by_damage(results: list[Result]) -> str:
     """The table: a line for each kind, and one for all."""
     rows = [row(kind, found) for kind, found in by_kind(results).items()]
     return table(HEADINGS, [*rows, row("**all**", results)])
+
+
+STATUSES = ("right", "bound", "admitted", "headed", "flagged", "doubted", "null", "wrong")
+"""Of figures; `summaries.py` defines them."""
+
+_SHOWN = ("100% of migrate", "100% of waking", "100% of wakeup", "CPU absent", "one CPU only")
+_MARKS = (", marked", "counted in stats", "in stats only", "events read only", "checksums")
+
+
+def marked(kind: str) -> bool:
+    """Whether the file says that something is missing: the kernel, the recorder, or its contents.
+
+    >>> [marked(kind) for kind in ("hole, marked", "hole, unmarked", "one CPU only")]
+    [True, False, True]
+    """
+    others = ("nothing", "trace.dat truncated", "stats that lie", "losses in capture.json")
+    return kind.startswith((*_SHOWN, *others)) or kind.endswith(_MARKS)
+
+
+def sums(results: list[Result]) -> str:
+    """The table of figures: a line for each kind of damage, for marked, unmarked and all."""
+    parts = by_kind(results)
+    for name, which in (("marked", True), ("unmarked", False)):
+        parts[f"**{name}**"] = [r for r in results if marked(r["kind"]) == which]
+    parts["**all**"] = results
+    headings = (
+        *("damage", "inputs", "figures", *STATUSES, "wrong of 1,000"),
+        *("median width, all threads in one", "median width, each thread"),
+    )
+    return table(headings, [_sums(name, found) for name, found in parts.items()])
+
+
+def _sums(name: str, results: list[Result]) -> list[str]:
+    read = [r for r in results if not r["refused"] and not r["crashed"]]
+    said = sum((Counter(r["statuses"]) for r in read), Counter[str]())
+    n = said.total()
+    widths = [_median_width(read, way) for way in ("all", "each")]
+    counts = [f"{said[status]:,}" for status in STATUSES]
+    return [name, str(len(results)), f"{n:,}", *counts,
+            f"{1000 * said['wrong'] / n:.2f}" if n else "-", *widths]  # fmt: skip
+
+
+def _median_width(results: list[Result], way: str) -> str:
+    """Of the figures that have two bounds; as a share of the true figure."""
+    wide: Counter[float] = Counter()
+    for result in results:
+        for width, n in result["widths"].get(way, {}).items():
+            if float(width) > 0:
+                wide[float(width)] += n
+    half = 0
+    for width, n in sorted(wide.items()):
+        half += n
+        if 2 * half >= wide.total():
+            return f"{width:g}"
+    return "-"
 
 
 def common_failures(results: list[Result]) -> str:
@@ -123,7 +181,11 @@ def keep(
     found: list[Result], laboratory: list[Result], peers: dict[str, str], date: str, host: str
 ) -> list[Path]:
     """Write the tables into research/data; `laboratory`: results of the other captures."""
-    tables = {"faults": by_damage(found), "faults-figures": common_failures(found)}
+    tables = {
+        "faults": by_damage(found),
+        "faults-sums": sums([*found, *laboratory]),
+        "faults-figures": common_failures([*found, *laboratory]),
+    }
     if laboratory:
         tables["faults-laboratory"] = by_damage(laboratory)
     commit = _commit()

@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from faults import campaign, figures, perfdata, tracedat
+from faults import campaign, caution, perfdata, tracedat
 from faults.campaign import Case
 from faults.mutations import KINDS
 from faults.page import table
@@ -121,7 +121,7 @@ def ours(path: Path, cache: Path) -> Said:
     """schedscope's measured waits; a warning is one of `check`."""
     try:
         trace = ss.open(path, cache=cache, refresh=True)
-        warnings = frozenset(figures.caution(trace).warnings)
+        warnings = frozenset(caution.caution(trace).warnings)
     except Exception:
         # A refusal, or a crash, which the table of the campaign counts.
         return Said(refused=True)

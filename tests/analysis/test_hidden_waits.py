@@ -1,0 +1,147 @@
+"""Waits that a recording does not show, several in one hole perhaps: small traces by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, strategies as st
+from scenes import MS, scene
+from test_bounded_answers import bounds, row_of
+from test_latency import bounded
+
+import schedscope as ss
+from schedscope.analysis.sums.hidden_quantiles import Hidden
+from schedscope.analysis.sums.quantiles import quantile, shares_of
+from schedscope.parsers.schema import TABLES
+
+US = 1_000
+SHOWN = [
+    {"ts_ready": begin * US, "ts_run": (begin + n) * US, "wait": n * US, "wait_high": n * US}
+    for begin, n in ((100, 5), (200, 10), (300, 20), (400, 40))
+]
+HOLE = (800 * US, 830 * US)
+
+
+def with_losses(trace: ss.Trace, *rows: dict[str, Any], **info: Any) -> ss.Trace:
+    losses = pl.DataFrame([{"cpu": 0, **row} for row in rows], schema=TABLES["losses"].schema)
+    tables = {name: getattr(trace, name) for name in ("waits", "threads", "states")}
+    told = {"ncpu": 1, "window": [0, 1000 * US], **info}
+    return ss.Trace.from_tables({**tables, "losses": losses}, told)
+
+
+OVERRUN = {"ts_begin": HOLE[0], "ts_end": HOLE[1], "reason": "overrun"}
+
+
+def figures(trace: ss.Trace) -> list[tuple[float, float]]:
+    row = ss.latency(trace, by="comm").row(0, named=True)
+    return bounds(row, "mean", "p50", "max", unit=US)
+
+
+def test_as_many_waits_may_be_hidden_as_events_were_lost() -> None:
+    """Three at most in 30 us: one of 20 or more is possible, and three of no length."""
+    trace = bounded(*SHOWN, unknown=HOLE)
+    lost = [(75 / 7, 105 / 4), (5, 20), (40, 40)]
+    assert figures(with_losses(trace, OVERRUN | {"count": 3})) == lost
+    # Counted, but not where: the stretch may be any gap that is long enough.
+    unplaced = [{"cpu": 0, "count": 3, "reason": "overrun"}]
+    assert figures(with_losses(trace, OVERRUN, unplaced_losses=unplaced)) == lost
+
+
+def test_where_losses_are_not_counted_one_wait_may_be_hidden_in_each_stretch() -> None:
+    trace = bounded(*SHOWN, unknown=HOLE)
+    one = [(75 / 5, 105 / 4), (10, 20), (40, 40)]
+    assert figures(with_losses(trace)) == one
+    assert figures(with_losses(trace, OVERRUN)) == one
+
+
+def test_uncounted_and_counted_losses_together() -> None:
+    """Two events in the one, and a wait of up to 30 us in the other."""
+    trace = bounded(*SHOWN, unknown=HOLE)
+    broken = {"ts_begin": 900 * US, "ts_end": 910 * US, "reason": "truncated"}
+    found = figures(with_losses(trace, OVERRUN | {"count": 2}, broken))
+    assert found == [(75 / 7, 105 / 4), (5, 20), (40, 40)]
+
+
+def test_a_thread_that_only_hidden_waits_can_have() -> None:
+    trace = with_losses(bounded(unknown=HOLE), OVERRUN | {"count": 3})
+    row = ss.latency(trace).row(0, named=True)
+    assert bounds(row, "p50", "max", "total", unit=US) == [(0, 30), (0, 30), (0, 30)]
+    assert (row["n"], row["mean"], row["mean_high"]) == (0, 0, None)
+
+
+@given(
+    st.lists(st.integers(0, 50), max_size=6),
+    st.lists(st.integers(1, 60), min_size=1, max_size=3),
+    st.integers(1, 4),
+    st.sampled_from([0.1, 0.5, 0.9, 1.0]),
+    st.data(),
+)
+def test_bounds_contain_every_sample_that_is_possible(
+    shown: list[int], stretches: list[int], most: int, q: float, data: st.DataObject
+) -> None:
+    """Some waits in some stretches, whose lengths add up to no more than the stretch."""
+    hidden = Hidden(np.array([], np.int64), np.array(stretches), most)
+    (share,) = shares_of([q])
+    known = np.array(sorted(shown), np.int64)
+    sample, left = list(shown), most
+    for length in stretches:
+        while left and length and data.draw(st.booleans()):
+            wait = data.draw(st.integers(0, length))
+            sample.append(wait)
+            length -= wait
+            left -= 1
+    if sample:
+        true = quantile(sample, q)
+        low, high = hidden.least(known, share), hidden.greatest(known, share)
+        assert low is not None
+        assert high is not None
+        assert true is not None
+        assert low <= true <= high
+
+
+def test_three_rows_may_be_one_wait() -> None:
+    """Woken, put on a queue, and run, each behind a hole: at least one wait, of up to 100."""
+    woken = {"ts_ready": 100, "wait": 0, "wait_high": 10, "censored": "right"}
+    queued = {"ts_enqueued": 110, "wait_high": 100, "censored": "both"}
+    ran = {"ts_run": 200, "wait_high": 90, "censored": "left"}
+    row = ss.latency(bounded(woken, queued, ran, unknown=(100, 200))).row(0, named=True)
+    assert bounds(row, "total", "mean", "p50", unit=1) == [(0, 100), (0, 100), (0, 100)]
+
+
+def test_waiting_on_an_unknown_queue_bounds_fairness() -> None:
+    """a waits 40 ms, perhaps where b runs, and b may be due half of that time less."""
+    text = """
+        b running@0  0..100
+        a runnable@? 0..40
+        a running@1  40..50
+        c runnable@1 50..100
+    """
+    frame = ss.fairness(scene(text, until=100), per="cpu")
+    a, b = (row_of(frame, comm=name) for name in "ab")
+    assert bounds(a, "running", "waiting", "due", "lag", "served") == [
+        (10, 10), (0, 40), (10, 50), (0, 40), (10, 50),
+    ]  # fmt: skip
+    assert bounds(b, "waiting", "due", "lag") == [(0, 0), (60, 100), (-40, 0)]
+    assert a["coverage"] == pytest.approx(10 / 50)
+
+
+def test_thread_of_which_nothing_is_known_has_a_row_in_fairness() -> None:
+    """It may have had 30 ms, which belong to the sums of its name."""
+    text = "v unknown 0..30\nb running@0 0..100"
+    trace = scene(text, {"v": {"prio": 125}}, until=100)
+    row = row_of(ss.fairness(trace, per="cpu"), comm="v")
+    assert (row["sharing"], row["unknown"], row["coverage"]) == ("fair", 30 * MS, 0)
+    assert (row["weight"], row["basis"]) == (335, "kernel table")
+    assert bounds(row, "running", "waiting", "due") == [(0, 30), (0, 30), (0, 30)]
+
+
+def test_cpu_without_a_record_may_hide_any_number_of_waits() -> None:
+    trace = with_losses(
+        bounded(*SHOWN, unknown=HOLE), {"ts_begin": 0, "ts_end": 1000 * US, "reason": "unrecorded"}
+    )
+    row = ss.latency(trace).row(0, named=True)
+    assert bounds(row, "p50", "max", unit=US) == [(0, 20), (40, 40)]
+    assert row["mean"] < US
