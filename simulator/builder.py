@@ -13,6 +13,7 @@ from schedscope.simulator.workload import CLASSES, PIPES, STEPS, THREADS, Worklo
 from schedscope.units import nanoseconds
 
 _OPTIONS = set(THREADS) - {"name", "class", "program"}
+_PASTS = [name for name in THREADS if name.startswith("past_")]
 
 Time = int | str
 """ns, or a text such as "10ms"."""
@@ -158,7 +159,8 @@ class Builder:
         `cpus` ("0-3"), `start` (0 by default; None for one that is forked),
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
         `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time),
-        `dl_runtime`, `dl_deadline`, `dl_period` (of SCHED_DEADLINE, as times).
+        `dl_runtime`, `dl_deadline`, `dl_period` (of SCHED_DEADLINE, as times), `past_used`,
+        `past_run`, `past_sleep`, `past_charged` (what it did before, as times).
         """
         return self.threads(name, 1, **options)
 
@@ -178,7 +180,7 @@ class Builder:
             "pid": None,
             "nice": 0,
             # Schedulers without the deadline class run it as SCHED_FIFO of the highest priority.
-            "rt_prio": {"deadline": 99, "interrupt": 50}.get(sched, 0),
+            "rt_prio": {"deadline": 99, "interrupt": 50, "kernel": 50}.get(sched, 0),
             "cpus": None,
             "asleep": False,
             "cpu": None,
@@ -187,6 +189,7 @@ class Builder:
             "dl_runtime": None,
             "dl_deadline": None,
             "dl_period": None,
+            **dict.fromkeys(_PASTS),
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -197,7 +200,7 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", f"one of {known}")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
-        for column in ("slice", "dl_runtime", "dl_deadline", "dl_period"):
+        for column in ("slice", "dl_runtime", "dl_deadline", "dl_period", *_PASTS):
             if row[column] is not None:
                 row[column] = nanoseconds(row[column])
         for i in range(n):

@@ -126,9 +126,12 @@ Priorities, masks, groups and ticks:
   other one SCHED_FIFO. A thread with a priority below 0 is SCHED_DEADLINE, with the runtime,
   deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
   no limit.
-* FreeBSD's interrupt threads are a class of their own (`interrupt`). Nice values there are those at
-  a thread's first line, or of `threads.tsv`, which children inherit; changes during the recording
-  are known (`trace.info["nice_changes"]`) and not replayed.
+* FreeBSD's interrupt and kernel threads are classes of their own (`interrupt`, `kernel`), with the
+  priorities that were recorded. Nice values there are those
+  that the recorder found, which children inherit, and changes of them are a `set_priority`
+  (`nice_changes`, see `schedscope.simulator.recorded_nice`).
+* What FreeBSD's threads had done before the recording follows from their priorities (`pasts`, and
+  `first_load` of the machine, see `schedscope.simulator.recorded_pasts`).
 * A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
   starts (`own_slices`). Requests for a slice during the recording, and a reset on fork, are not
   seen.
@@ -158,11 +161,14 @@ from schedscope.analysis.asking.needs import require_also
 from schedscope.analysis.threads.of_threads import chosen_threads
 from schedscope.errors import UsageError
 from schedscope.simulator.background_load import background_load
+from schedscope.simulator.freebsd_priorities import KERNEL_LEVELS, Bands, bands_of
 from schedscope.simulator.inferred_affinity import bound_by_waiting
 from schedscope.simulator.machine import machine_of
 from schedscope.simulator.recorded_calls import futexes, reads_and_writes
 from schedscope.simulator.recorded_groups import lacking, recorded_groups
 from schedscope.simulator.recorded_masks import changed_masks
+from schedscope.simulator.recorded_nice import NICEST, recorded_nice
+from schedscope.simulator.recorded_pasts import recorded_pasts
 from schedscope.simulator.tick_phase import measured_clock
 from schedscope.simulator.workload import (
     CLASSES,
@@ -204,9 +210,7 @@ _CLASSES = {
     "batch": ("batch", 0),
     "idle": ("idle", 0),
 }
-_STRICT = ("fifo", "rr", "deadline", "interrupt")
-_NICEST = 19
-"""Of a simulated thread: FreeBSD has 20, too."""
+_STRICT = ("fifo", "rr", "deadline", "interrupt", "kernel")
 
 
 def extract(
@@ -274,6 +278,7 @@ def extract_with_utids(
     clock = measured_clock(trace, switches)
     changes, perhaps = changed_masks(trace, switches, wakeups, known)
     masks = changes["cpus"].unique(maintain_order=True)
+    began_nice, nices = recorded_nice(trace, switches)
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     has_waking = (wakeups["kind"] == "waking").any()
     facts = {
@@ -297,6 +302,7 @@ def extract_with_utids(
                     masks, pl.int_range(len(masks), eager=True), return_dtype=pl.Int64
                 )
             ),
+            "nices": nices,
         },
         trace.ncpu,
         trace.window,
@@ -316,8 +322,9 @@ def extract_with_utids(
     waited |= began
     report["round_robin"] = len(turns)
     given = _given(trace)
-    known = known.with_columns(nice=_nice(trace))
+    known = known.with_columns(nice=_looked_up("utid", began_nice))
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
+    threads = _with_kernel_priorities(threads, found, known, bands_of(trace))
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
@@ -332,7 +339,17 @@ def extract_with_utids(
     report["kernel_classes_guessed"] = not linux and begun_with is None
     steps = _steps(pl.DataFrame(made), masks)
     groups, of_threads, moves = recorded_groups(trace, found["utid"])
-    threads = threads.with_columns(of_threads).select(THREADS.names()).cast(THREADS)
+    pasts, began_as = recorded_pasts(
+        trace,
+        found["utid"],
+        found["start"].is_null(),
+        began_nice,
+        nices,
+    )
+    report |= began_as
+    report["nice_changes"] = nices.height
+    report["pasts"] = pasts["past_run"].count()
+    threads = threads.with_columns(of_threads, *pasts).select(THREADS.names()).cast(THREADS)
     fair = ~threads["class"].cast(pl.String).is_in(_STRICT)
     report["groups"] = groups.height
     report["group_moves"] = moves.height
@@ -444,6 +461,41 @@ def _with_priorities(
     )
 
 
+def _with_kernel_priorities(
+    threads: pl.DataFrame, found: pl.DataFrame, known: pl.DataFrame, bands: Bands | None
+) -> pl.DataFrame:
+    """`threads` with FreeBSD's kernel threads in a class of their own, and the priorities of these
+    and of interrupt threads as they were recorded: what `rt_prio` stands for in the policies.
+    """
+    if bands is None:
+        return threads
+    sched = (
+        found.cast({"utid": pl.UInt32})
+        .select("utid", "prio")
+        .join(
+            known.select("utid", pl.col("sched_class").cast(pl.String)),
+            on="utid",
+            how="left",
+            maintain_order="left",
+        )
+    )
+    prio = pl.col("prio")
+    kernel = pl.col("sched_class") == "kernel"
+    kernel &= prio.is_between(bands.kernel, bands.first - 1)
+    interrupt = pl.col("sched_class") == "interrupt"
+    interrupt &= prio.is_between(0, bands.realtime - 1)
+    worse = pl.when(kernel).then((prio - bands.kernel) * 100 / KERNEL_LEVELS)
+    worse = worse.otherwise(prio * 100 / bands.realtime).ceil()
+    told = sched.select(
+        kernel=kernel.fill_null(False),
+        at=pl.when(kernel | interrupt).then((99 - worse).clip(1, 99)).cast(pl.UInt8),
+    )
+    return threads.with_columns(told).with_columns(
+        pl.when("kernel").then(pl.lit("kernel")).otherwise("class").alias("class"),
+        rt_prio=pl.coalesce("at", "rt_prio"),
+    )
+
+
 def _given(trace: Trace) -> dict[str, pl.Expr]:
     """Columns of per-thread settings: reservations by tid, slices by utid."""
     rows = trace.info.get("reservations") or []
@@ -452,14 +504,6 @@ def _given(trace: Trace) -> dict[str, pl.Expr]:
         for name in ("runtime", "deadline", "period")
     }
     return {**columns, "slice": _looked_up("utid", _slices(trace))}
-
-
-def _nice(trace: Trace) -> pl.Expr:
-    """By utid, the nice value that the recorder found where the priority does not give it
-    (FreeBSD).
-    """
-    found = {row["tid"]: min(row["nice"], _NICEST) for row in trace.info.get("nice") or []}
-    return _looked_up("utid", _inherited(trace, found))
 
 
 def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
@@ -559,7 +603,7 @@ def _threads(
         nice=(
             pl.when(realtime)
             .then(0)
-            .otherwise((prio - 120).clip(-20, _NICEST) if linux else pl.col("nice"))
+            .otherwise((prio - 120).clip(-20, NICEST) if linux else pl.col("nice"))
             .fill_null(0)
         ),
         rt_prio=pl.when(realtime).then(rt_prio).otherwise(0).fill_null(0),

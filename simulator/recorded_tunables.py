@@ -93,6 +93,11 @@ def _found_of_freebsd(told: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
             yield name, "on" if int(told[f"kern.sched.{name}"]) else "off"
     if told.get("kern.sched.balance") == "0":
         yield "balance", "off"
+    yield from freebsd_bands(told)
+
+
+def freebsd_bands(told: Mapping[str, str]) -> Iterator[tuple[str, int]]:
+    """The priorities of a FreeBSD by its release; nothing where they are not modelled."""
     release = told.get("kern.osreldate", "")
     if release.isdigit() and int(release) < _OTHER_BANDS:
         yield from next(bands for first, bands in _BANDS.items() if int(release) >= first).items()

@@ -33,6 +33,9 @@ AT_ONCE = 100_000
 LONGER = 4
 """What ended in the recording may take this many times its length to end in a replay."""
 
+_AT_START = {"first_load", "first_decay"}
+"""Tunables of what a replay begins with."""
+
 _LIMITS = {"rt_runtime", "fair_server_runtime"}
 """Tunables of how much of a CPU real-time threads may use."""
 
@@ -133,6 +136,8 @@ def recorded_settings(trace: Trace, workload: Workload, policy: str) -> dict[str
     hz = (workload.info.get("extraction") or {}).get("clock_hz")
     if hz is not None and "hz" in tunables:
         found["hz"] = hz
+    extraction = workload.info.get("extraction") or {}
+    found |= {name: extraction[name] for name in _AT_START & tunables & set(extraction)}
     if has_stand_ins(workload):
         # They take the time that other threads took, and are real-time only for that purpose.
         found.update(dict.fromkeys(_LIMITS & tunables, 0))

@@ -12,7 +12,7 @@ which other simulators can read. Thread numbers are row numbers of `threads`.
 * `name` (String): shown as `comm`
 * `tid`, `pid` (Int64, null): shown in the output; made up if null
 * `class` (Enum): `deadline`, which runs before `interrupt` (FreeBSD's interrupt threads), `fifo`
-  and `rr` (real time), which run before `fair` and `batch`, which run before `idle`
+  and `rr` (real time) and `kernel` (its kernel threads), which run before `fair` and `batch`, which run before `idle`
 * `nice` (Int8): -20..19, of `fair` and `batch`
 * `rt_prio` (UInt8): 1..99, higher is better, of `fifo` and `rr`
 * `cpus` (String, null): CPUs it may use, as in `0-3,8`; null: all
@@ -27,6 +27,10 @@ which other simulators can read. Thread numbers are row numbers of `threads`.
   null: that of the policy
 * `dl_runtime`, `dl_deadline`, `dl_period` (Int64, null): ns: what a thread of class `deadline`
   gets; null: not known, no limit
+* `past_used`, `past_run`, `past_sleep`, `past_charged` (Int64, null): ns: what it had done before
+  its start, of which FreeBSD's schedulers make its first priority: CPU time in the last 10 s; CPU
+  time and sleep that ULE's score counts, ended children included; CPU time that 4BSD has charged
+  and not forgotten; null: nothing
 
 `steps`, the rows of a program together and in order
 

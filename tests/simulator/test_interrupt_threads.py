@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 import schedscope as ss
 from schedscope.errors import UsageError
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+KERNEL_THREADS = [
+    ("freebsd-ule", "rand_harvestq", ("kernel", 89)),
+    ("freebsd-ule", "swi4: clock (0)", ("interrupt", 15)),
+]
 
 
 def followed_by(policy: str, sched: str) -> tuple[int, int]:
@@ -35,6 +43,33 @@ def test_interrupt_thread_returns_the_cpu(policy: str) -> None:
     assert same > 80
     # Its slice may end at the same moment.
     assert other <= 5
+
+
+@pytest.mark.parametrize("policy", ["4bsd-13", "ule-13"])
+def test_kernel_thread_requests_preemption(policy: str) -> None:
+    """Its priority is above `kern.sched.preempt_thresh`: a user thread leaves at its return to user
+    mode, and goes to the tail.
+    """
+    same, other = followed_by(policy, "kernel")
+    assert other > 80
+    assert same <= 5
+
+
+@pytest.mark.parametrize(("name", "thread", "expected"), KERNEL_THREADS)
+def test_recorded_kernel_priorities_are_kept(
+    name: str, thread: str, expected: tuple[str, int]
+) -> None:
+    """Of 80 to 119, 84 is 4 of 40 below the best, 10 of 99; of 0 to 47, 40 is 84 of 100."""
+    trace = ss.open(FIXTURES / f"{name}.capture")
+    threads = ss.workload.extract(trace).threads.filter(pl.col("name") == thread)
+    assert threads.select(pl.col("class").cast(pl.String), "rt_prio").rows() == [expected]
+    wanted = 84 if expected[0] == "kernel" else 40
+    kept = set(trace.threads.filter(pl.col("comm") == thread).collect()["utid"])
+    replayed = ss.simulate(trace, policy="ule-13")
+    shown = replayed.threads.filter(pl.col("comm") == thread).collect()["utid"]
+    rows = replayed.switches.filter(pl.col("next_utid").is_in(shown.implode())).collect()
+    assert kept
+    assert set(rows["next_prio"]) == {wanted}
 
 
 def test_realtime_thread_requests_preemption_under_4bsd() -> None:

@@ -6,7 +6,7 @@ use super::arrow::ArrowTable;
 use super::tables::{Frames, rows_in, source_in};
 use crate::error::{EngineResult, Result};
 use schedscope_sim::extract::{
-    Enters, Extractor, Rules, ThreadOut, call_rows, futex_rows, mask_rows, steps_of,
+    Enters, Extractor, Rules, ThreadOut, call_rows, change_rows, futex_rows, steps_of,
 };
 use schedscope_trace::reconstruct::facts::{self, Facts, TableIn};
 use schedscope_trace::store::Source;
@@ -19,7 +19,8 @@ type Extracted<'py> = (ArrowTable, Bound<'py, PyDict>, Pipes, Bound<'py, PyDict>
 ///
 /// `facts`: switches and wakeups, in memory or on disk, and, where recorded, yields, `calls`, the
 /// ends of reads and writes: `ts, utid, process, parent, enters, writes, value`, and `futexes`,
-/// those of futex calls on the words of mutexes: `ts, utid, process, enters, waits, address`.
+/// those of futex calls on the words of mutexes: `ts, utid, process, enters, waits, address`, and the threads' changes of their own
+/// `masks` and `nices`.
 /// Answers (steps, threads by column, pipes, report): steps in order of `program`, which is the thread's row; of
 /// each pipe its capacity, the level at which writers are woken, what is in it, and the
 /// size of its pages. `page` is that of the recorded machine.
@@ -40,7 +41,8 @@ pub fn extract<'py>(
     clock: Option<(i64, i64)>,
 ) -> Result<Extracted<'py>> {
     let read = |name| rows_in(&facts, name);
-    let (calls, futexes, masks) = (read("calls")?, read("futexes")?, read("masks")?);
+    let (calls, futexes) = (read("calls")?, read("futexes")?);
+    let (masks, nices) = (read("masks")?, read("nices")?);
     let source = |name| source_in(&facts, name);
     let (switches, wakeups, yields) = (source("switches")?, source("wakeups")?, source("yields")?);
     let (out, steps) = py.detach(|| -> EngineResult<_> {
@@ -54,7 +56,10 @@ pub fn extract<'py>(
         };
         let calls = call_rows(&TableIn::new("calls", &calls))?;
         let futexes = futex_rows(&TableIn::new("futexes", &futexes))?;
-        let masks = mask_rows(&TableIn::new("masks", &masks))?;
+        let changes = change_rows(
+            &TableIn::new("masks", &masks),
+            &TableIn::new("nices", &nices),
+        )?;
         facts.check_order()?;
         facts.check_range(u16::try_from(ncpu).unwrap_or(u16::MAX), facts.rows())?;
         let rules = Rules {
@@ -65,7 +70,7 @@ pub fn extract<'py>(
             clock,
         };
         let mut out = Extractor::new(ncpu, window.0, rules, has_waking, &drop)
-            .run(facts, &calls, &futexes, &masks, window.1);
+            .run(facts, &calls, &futexes, &changes, window.1);
         let steps = steps_of(&mut out)?;
         Ok((out, steps))
     })?;

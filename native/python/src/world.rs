@@ -71,6 +71,7 @@ fn class_name(class: Class) -> &'static str {
     match class {
         Class::Deadline => "deadline",
         Class::Interrupt => "interrupt",
+        Class::Kernel => "kernel",
         Class::Fifo => "fifo",
         Class::RoundRobin => "rr",
         Class::Fair => "fair",

@@ -201,6 +201,11 @@ impl<'a> Engine<'a> {
             } else {
                 load.threads.iter().map(|t| t.slice).collect()
             },
+            pasts: if load.threads.iter().all(|t| t.past.is_none()) {
+                Vec::new()
+            } else {
+                load.threads.iter().map(|t| t.past).collect()
+            },
             reservations: (load.threads.iter().zip(0..))
                 .filter(|(spec, _)| spec.class == super::workload::Class::Deadline)
                 .map(|(spec, t)| (t, spec.reservation))

@@ -9,8 +9,8 @@ use arrow_schema::{DataType, Schema};
 use super::error::{Error, Result};
 use super::machine::{Cpu, CpuSet};
 use super::workload::{
-    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, NO_JOB, PipeSpec, Quota, Reservation,
-    SELF, Step, ThreadSpec, Tid, Workload,
+    Channel, Class, GroupMove, GroupSpec, INBOX, NO_CHANNEL, NO_JOB, Past, PipeSpec, Quota,
+    Reservation, SELF, Step, ThreadSpec, Tid, Workload,
 };
 
 /// The columns of both tables.
@@ -45,9 +45,13 @@ enum Col {
     DlRuntime,
     DlDeadline,
     DlPeriod,
+    PastUsed,
+    PastRun,
+    PastSleep,
+    PastCharged,
 }
 
-const NAMES: [&str; 29] = [
+const NAMES: [&str; 33] = [
     "program",
     "op",
     "ns",
@@ -77,6 +81,10 @@ const NAMES: [&str; 29] = [
     "dl_runtime",
     "dl_deadline",
     "dl_period",
+    "past_used",
+    "past_run",
+    "past_sleep",
+    "past_charged",
 ];
 
 /// A table of integers. A million steps are
@@ -171,7 +179,7 @@ fn group_move(&(at, thread, group): &MoveRow) -> GroupMove {
     GroupMove { at, thread, group }
 }
 
-const CLASSES: [Class; 7] = [
+const CLASSES: [Class; 8] = [
     Class::Fifo,
     Class::RoundRobin,
     Class::Fair,
@@ -179,13 +187,14 @@ const CLASSES: [Class; 7] = [
     Class::Idle,
     Class::Deadline,
     Class::Interrupt,
+    Class::Kernel,
 ];
 
 fn class(code: u8) -> Result<Class> {
     CLASSES.get(code as usize).copied().ok_or_else(|| {
         Error::usage(
             format!("scheduling class number {code}"),
-            "one of fifo, rr, fair, batch, idle, deadline, interrupt",
+            "one of fifo, rr, fair, batch, idle, deadline, interrupt, kernel",
             "",
         )
     })
@@ -279,6 +288,12 @@ impl Input {
                     runtime,
                     deadline: of(Col::DlDeadline).unwrap_or(0),
                     period: of(Col::DlPeriod).unwrap_or(0),
+                }),
+                past: of(Col::PastRun).map(|ran| Past {
+                    used: of(Col::PastUsed).unwrap_or(0),
+                    ran,
+                    slept: of(Col::PastSleep).unwrap_or(0),
+                    charged: of(Col::PastCharged).unwrap_or(0),
                 }),
                 first,
                 len,

@@ -275,6 +275,7 @@ fn class_of(class: Class) -> SchedClass {
     match class {
         Class::Deadline => SchedClass::Deadline,
         Class::Interrupt => SchedClass::Interrupt,
+        Class::Kernel => SchedClass::Kernel,
         Class::Fifo | Class::RoundRobin => SchedClass::Realtime,
         Class::Fair => SchedClass::Fair,
         Class::Batch => SchedClass::Batch,

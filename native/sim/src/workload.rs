@@ -155,6 +155,8 @@ pub enum Class {
     Deadline,
     /// An interrupt thread of FreeBSD; elsewhere SCHED_FIFO of its `rt_prio`.
     Interrupt,
+    /// A kernel thread of FreeBSD, which keeps its priority; elsewhere SCHED_FIFO of its `rt_prio`.
+    Kernel,
     Fifo,
     RoundRobin,
     Fair,
@@ -166,7 +168,11 @@ impl Class {
     /// Strict order between classes: a lower level always runs first.
     pub fn level(self) -> u8 {
         match self {
-            Class::Deadline | Class::Interrupt | Class::Fifo | Class::RoundRobin => 0,
+            Class::Deadline
+            | Class::Interrupt
+            | Class::Kernel
+            | Class::Fifo
+            | Class::RoundRobin => 0,
             Class::Fair | Class::Batch => 1,
             Class::Idle => 2,
         }
@@ -174,7 +180,10 @@ impl Class {
 
     /// Whether its threads run until they sleep or something better comes.
     pub fn runs_on(self) -> bool {
-        matches!(self, Class::Deadline | Class::Interrupt | Class::Fifo)
+        matches!(
+            self,
+            Class::Deadline | Class::Interrupt | Class::Kernel | Class::Fifo
+        )
     }
 
     pub fn is_realtime(self) -> bool {
@@ -198,6 +207,19 @@ impl Reservation {
             && self.deadline <= self.period
             && self.period < MAX_TIME
     }
+}
+
+/// What a thread had done before it starts, all in ns, of which schedulers that remember make its
+/// first priority.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Past {
+    /// CPU time in the last 10 s.
+    pub used: i64,
+    /// CPU time and sleep in the last seconds, those of ended children included in the former.
+    pub ran: i64,
+    pub slept: i64,
+    /// CPU time charged and not yet forgotten.
+    pub charged: i64,
 }
 
 #[derive(Debug, Clone)]
@@ -225,6 +247,9 @@ pub struct ThreadSpec {
     pub slice: Option<i64>,
     /// What SCHED_DEADLINE gives it, if that is known; counts for `Deadline`.
     pub reservation: Option<Reservation>,
+    /// What it had done before; `None`: nothing, as far as is known. A thread that another forks
+    /// has what its parent has then.
+    pub past: Option<Past>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -247,6 +272,7 @@ impl ThreadSpec {
             group: None,
             slice: None,
             reservation: None,
+            past: None,
             first,
             len,
         }
@@ -405,6 +431,17 @@ impl Workload {
                     format!("{} has {:?}", who(), spec.reservation),
                     "a runtime above 0 that is no longer than the deadline, and that no longer than the period",
                     "correct the thread's dl_runtime, dl_deadline and dl_period",
+                ));
+            }
+            if let Some(past) = spec.past
+                && [past.used, past.ran, past.slept, past.charged]
+                    .iter()
+                    .any(|ns| !(0..MAX_TIME).contains(ns))
+            {
+                return Err(Error::usage(
+                    format!("{} has {past:?}", who()),
+                    "times from 0 on",
+                    "correct the thread's past_used, past_run, past_sleep and past_charged",
                 ));
             }
             if spec.group.is_some_and(|g| g as usize >= self.groups.len()) {

@@ -7,7 +7,7 @@ use super::heap::SlotHeap;
 use super::machine::{Cpu, CpuSet, Machine};
 use super::output::{Discard, Record, Sink};
 use super::rng::Rng;
-use super::workload::{Class, GroupSpec, Reservation, Tid};
+use super::workload::{Class, GroupSpec, Past, Reservation, Tid};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
@@ -154,6 +154,7 @@ pub struct World {
     pub(super) group_of: Vec<Option<u32>>,
     /// Slices of their own, by thread; empty if none has one.
     pub(super) slices: Vec<Option<i64>>,
+    pub(super) pasts: Vec<Option<Past>>,
     /// What threads of SCHED_DEADLINE get; only theirs.
     pub(super) reservations: Vec<(Tid, Option<Reservation>)>,
     pub machine: Machine,
@@ -275,6 +276,11 @@ impl World {
     /// The slices of their own that threads have, by thread; empty if none has one.
     pub fn slices(&self) -> &[Option<i64>] {
         &self.slices
+    }
+
+    /// What `t` had done before it starts, if anything is known of that.
+    pub fn past(&self, t: Tid) -> Option<Past> {
+        self.pasts.get(t as usize).copied().flatten()
     }
 
     /// The threads of SCHED_DEADLINE, each with what it gets, if that is known.
@@ -487,6 +493,7 @@ impl World {
             groups: Vec::new(),
             group_of: Vec::new(),
             slices: Vec::new(),
+            pasts: Vec::new(),
             reservations: Vec::new(),
             machine: Machine::hollow(),
             rng: Rng::new(0),

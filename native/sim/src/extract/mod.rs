@@ -48,28 +48,38 @@ use thread::{
     NOBODY, Now, Pending, changes_on_cpu, end_with_wake, external, flush, gap, push, ran_on,
 };
 
-/// A thread changes its own mask to the one of this number.
+/// A thread changes its own mask to the one of this number, or its nice value.
 #[derive(Debug, Clone, Copy)]
-pub struct MaskRow {
+pub struct ChangeRow {
     pub ts: i64,
     pub utid: u32,
-    pub mask: u32,
+    op: u8,
+    /// The number of the mask, or Linux's priority of the nice value.
+    value: i64,
 }
 
-/// The changes of masks out of the table `masks`, in time order.
-pub fn mask_rows(table: &TableIn) -> Result<Vec<MaskRow>> {
-    if table.rows() == 0 {
-        return Ok(Vec::new());
+/// The changes out of the tables `masks` and `nices`, in time order.
+pub fn change_rows(masks: &TableIn, nices: &TableIn) -> Result<Vec<ChangeRow>> {
+    let mut rows = Vec::new();
+    for (table, name, op, zero) in [
+        (masks, "mask", op::SET_AFFINITY, 0),
+        (nices, "nice", op::SET_PRIORITY, 120),
+    ] {
+        if table.rows() == 0 {
+            continue;
+        }
+        let (ts, utid, value) = (table.whole("ts")?, table.whole("utid")?, table.whole(name)?);
+        for ((ts, utid), value) in ts.into_iter().zip(utid).zip(value) {
+            rows.push(ChangeRow {
+                ts,
+                utid: utid as u32,
+                op,
+                value: value + zero,
+            });
+        }
     }
-    let (utid, mask) = (table.whole("utid")?, table.whole("mask")?);
-    let rows = table.whole("ts")?.into_iter().zip(utid).zip(mask);
-    Ok(rows
-        .map(|((ts, utid), mask)| MaskRow {
-            ts,
-            utid: utid as u32,
-            mask: mask as u32,
-        })
-        .collect())
+    rows.sort_by_key(|row| row.ts);
+    Ok(rows)
 }
 
 /// What the caller decides.
@@ -158,7 +168,7 @@ impl Extractor {
         facts: Facts,
         calls: &[CallRow],
         futexes: &[FutexRow],
-        masks: &[MaskRow],
+        changes: &[ChangeRow],
         end: i64,
     ) -> Self {
         let ends = self.find_pipes(&facts, calls);
@@ -175,14 +185,19 @@ impl Extractor {
                 facts.yields.get(y).map_or(i64::MAX, |r| r.ts),
             ];
             // A thread is on its CPU as it changes its mask, and at both ends of a call.
-            if let Some(&MaskRow { ts, utid, mask }) = masks.get(a)
+            if let Some(&ChangeRow {
+                ts,
+                utid,
+                op,
+                value,
+            }) = changes.get(a)
                 && at.iter().all(|t| ts <= *t)
             {
                 if self.counts(utid) {
                     let t = self.thread(utid);
                     self.progress(t, ts);
                     let th = &mut self.threads[t as usize];
-                    push(th, op::SET_AFFINITY, NOBODY, i64::from(mask), 0, false);
+                    push(th, op, NOBODY, value, 0, false);
                 }
                 a += 1;
                 continue;

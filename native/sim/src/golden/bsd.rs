@@ -191,3 +191,44 @@ fn ule_2003_balances_by_those_that_wait() {
     assert_eq!(moves(5000), 0);
     assert_eq!(moves(100), 1);
 }
+
+fn past(used: i64, ran: i64, slept: i64, charged: i64) -> Option<Past> {
+    Some(Past {
+        used: used * MS,
+        ran: ran * MS,
+        slept: slept * MS,
+        charged: charged * MS,
+    })
+}
+
+#[test]
+fn bsd4_what_a_thread_was_charged_before_makes_it_worse_and_decays() {
+    // a: 100 ticks, priority 88 + 100 / 8 + 20 = 120; b: 108, and runs first.
+    let mut b = hogs(&[0, 0], 90);
+    b.load.threads[0].past = past(0, 0, 0, 1000);
+    let ran = on_one_cpu(&b, "4bsd", &[STATHZ], 1000);
+    assert_eq!(ran.drawn(), ["cpu0 b 0..90", "cpu0 a 90..180"]);
+
+    // 100 ticks and 49 by half a second, of which 2L / (2L + 1) with L = 1 stay: 99.
+    let mut b = hogs(&[0], 1500);
+    b.load.threads[0].past = past(0, 0, 0, 1000);
+    let set = [STATHZ, ("first_load", "1"), ("first_decay", "500ms")];
+    let ran = on_one_cpu(&b, "4bsd", &set, 2000);
+    let estcpu = series(&ran, 0, 0);
+    let at = |ms: f64| estcpu.iter().find(|(t, _)| *t == ms).unwrap().1;
+    assert_eq!((at(490.0), at(500.0)), (149.0, 99.0));
+}
+
+#[test]
+fn ule_what_a_thread_did_before_makes_its_first_priority() {
+    // Levels of 10 s / 48, that is 209 ticks: 5000 / 209 = 23 above 156. 900 of 4500 ms run:
+    // a score of 50 * 900 / 3600, rounded to 12, and 88 + 12 * 48 / 30 = 107.
+    let mut b = hogs(&[0, 0], 10);
+    b.load.threads[0].past = past(5000, 3000, 1000, 0);
+    b.load.threads[1].past = past(0, 900, 3600, 0);
+    let ran = on_one_cpu(&b, "ule-14", &[STATHZ], 1000);
+    let first = |t: u32, of: u16| series(&ran, of, t)[0].1;
+    assert_eq!((first(0, 0), first(0, 1)), (50.0, 179.0));
+    assert_eq!((first(1, 0), first(1, 1)), (12.0, 107.0));
+    assert_eq!(ran.drawn()[0], "cpu0 b 0..10");
+}

@@ -13,7 +13,7 @@ mod references;
 
 use super::machine::{CpuSet, Machine};
 use super::testing::{Build, MS, Ran, simulate};
-use super::workload::{Class, Step};
+use super::workload::{Class, Past, Step};
 
 /// `steps` over and over.
 fn repeat(mut steps: Vec<Step>) -> Vec<Step> {

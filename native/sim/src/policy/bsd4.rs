@@ -27,7 +27,8 @@ use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::freebsd_ast::Asked;
-use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch};
+use super::ule::KERNEL_LEVELS;
+use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch, time};
 use super::{
     Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
     Spec, SwitchOutReason, Wake,
@@ -90,7 +91,20 @@ pub const SPEC: Spec = Spec {
             "-1",
             "threads",
             (-1.0, 1e6),
-            "fixed load average for the decay; -1 = sampled every 5 s, from 0",
+            "fixed load average for the decay; -1 = sampled every 5 s, from first_load",
+        ),
+        real(
+            "first_load",
+            "0",
+            "threads",
+            (0.0, 1e6),
+            "load average at the start",
+        ),
+        time(
+            "first_decay",
+            "1s",
+            (0.0, 1e9),
+            "when usage first decays; then once a second",
         ),
     ],
     presets: &[
@@ -146,6 +160,8 @@ const MAX_TIMESHARE: i64 = 223;
 /// time, it is one number.
 const SLEEP_ABOVE: i64 = 12;
 const OLD_SLEEP: i64 = 96;
+/// The best timeshare priority of 5 to 8.
+const OLD_USER: i64 = 160;
 const IDLE_CLASS: i64 = 240;
 /// Fixed-point one of the load average and the decay.
 const FSCALE: i64 = 2048;
@@ -167,13 +183,14 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
         nice_weight: s.int("nice_weight"),
         user,
         min_realtime: s.int("min_realtime"),
-        sleep_prio: s.is_on("kernel_sleep_prio").then_some(if user < 160 {
+        sleep_prio: s.is_on("kernel_sleep_prio").then_some(if user < OLD_USER {
             user - SLEEP_ABOVE
         } else {
             OLD_SLEEP
         }),
         fixed_load: fixed >= 0.0,
-        load: (fixed.max(0.0) * FSCALE as f64) as i64,
+        load: (if fixed >= 0.0 { fixed } else { s.real("first_load") } * FSCALE as f64) as i64,
+        first_decay: s.ns("first_decay").max(1),
         threads: vec![Td::default(); nthreads],
         shared: Levels::new(LISTS),
         private: vec![Levels::new(LISTS); machine.ncpu()],
@@ -220,6 +237,7 @@ struct Bsd4 {
     fixed_load: bool,
     /// 1-minute load average, fixed point.
     load: i64,
+    first_decay: i64,
     threads: Vec<Td>,
     shared: Levels,
     private: Vec<Levels>,
@@ -262,6 +280,15 @@ impl Bsd4 {
         let prio = match class {
             // 99 levels on the priorities above real time, whose number differs by release.
             Class::Interrupt => (99 - rt) * self.min_realtime / 100,
+            // The kernel's priorities are those above timeshare; before FreeBSD 9, above real time.
+            Class::Kernel => {
+                let last = if self.user < OLD_USER {
+                    self.user
+                } else {
+                    self.min_realtime
+                };
+                last - KERNEL_LEVELS + (99 - rt) * KERNEL_LEVELS / 100
+            }
             // 99 real-time levels on FreeBSD's 32.
             Class::Deadline | Class::Fifo | Class::RoundRobin => {
                 self.min_realtime + (99 - rt) * 32 / 99
@@ -473,11 +500,16 @@ impl Policy for Bsd4 {
     }
 
     fn init(&mut self, w: &mut World) {
-        w.arm_timer(SCHEDCPU, SECOND);
+        w.arm_timer(SCHEDCPU, self.first_decay);
         w.arm_timer(LOADAVG, 5 * SECOND);
     }
 
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
+        if let (None, Some(past)) = (parent, w.past(child)) {
+            let ticks = i128::from(past.charged) * i128::from(self.stathz) / i128::from(SECOND);
+            let estcpu = self.limit(ticks as i64);
+            self.td(child).estcpu = estcpu;
+        }
         self.renew(w, child);
         let mut prio = self.threads[child as usize].user_prio;
         if let Some(p) = parent {

@@ -294,7 +294,9 @@ pub trait Policy: Send {
         let th = w.thread(t);
         match th.class {
             Class::Deadline => -1,
-            Class::Interrupt | Class::Fifo | Class::RoundRobin => 99 - i16::from(th.rt_prio),
+            Class::Interrupt | Class::Kernel | Class::Fifo | Class::RoundRobin => {
+                99 - i16::from(th.rt_prio)
+            }
             _ => 120 + i16::from(th.nice),
         }
     }

@@ -35,6 +35,8 @@ const PRIORITY: u16 = 1;
 const QUEUE_INDEX: u16 = 2;
 
 const IDLE_PRIO: i64 = 240;
+/// Priorities of kernel threads, in FreeBSD 9 to 14.
+pub(super) const KERNEL_LEVELS: i64 = 40;
 /// Groups of CPUs in which a thread that goes to sleep lets its CPU steal before the
 /// idle thread does.
 const TRYSTEAL_LIMIT: u32 = 2;
@@ -169,6 +171,11 @@ impl Ule {
         let prio = match class {
             // 99 levels on the priorities above real time, whose number differs by release.
             Class::Interrupt => (99 - i64::from(th.rt_prio)) * self.min_realtime / 100,
+            // The kernel's priorities are those above timeshare.
+            Class::Kernel => {
+                let worse = (99 - i64::from(th.rt_prio)) * KERNEL_LEVELS / 100;
+                self.scale.min_interactive - KERNEL_LEVELS + worse
+            }
             // 99 real-time levels on FreeBSD's 32.
             Class::Deadline | Class::Fifo | Class::RoundRobin => {
                 self.min_realtime + (99 - i64::from(th.rt_prio)) * 32 / 99
@@ -321,8 +328,9 @@ impl Policy for Ule {
             let used = self.slice_of(c) - left;
             self.td(child).used = used.max(0) as i32;
         } else {
+            let past = w.past(child);
             self.scale
-                .start(&mut self.threads[child as usize].history, ticks);
+                .start(&mut self.threads[child as usize].history, ticks, past);
             self.renew(w, child);
         }
         // Until it is in user mode it has its parent's priority.

@@ -208,7 +208,11 @@ impl Ule2003 {
         let (class, nice) = (th.class, i64::from(th.nice));
         let prio = match class {
             // 99 real-time levels on 32, below interrupts.
-            Class::Deadline | Class::Interrupt | Class::Fifo | Class::RoundRobin => {
+            Class::Deadline
+            | Class::Interrupt
+            | Class::Kernel
+            | Class::Fifo
+            | Class::RoundRobin => {
                 128 + (99 - i64::from(th.rt_prio)) * 32 / 99
             }
             Class::Idle => IDLE_PRIO,
@@ -258,7 +262,11 @@ impl Ule2003 {
         let ke = &mut self.threads[t as usize];
         ke.row = match w.thread(t).class {
             Class::Idle => IDLE_ROW,
-            Class::Deadline | Class::Interrupt | Class::Fifo | Class::RoundRobin => q.current,
+            Class::Deadline
+            | Class::Interrupt
+            | Class::Kernel
+            | Class::Fifo
+            | Class::RoundRobin => q.current,
             _ if to_current => q.current,
             _ => 1 - q.current,
         };

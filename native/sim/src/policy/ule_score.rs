@@ -4,6 +4,7 @@
 //! knows of the simulated world: `crate::interactivity` scores recorded threads
 //! by the same rules.
 use super::super::error::{Error, Result};
+use super::super::workload::Past;
 use super::Tunable;
 use super::tunables::{SPAN, Settings, int, time};
 
@@ -24,6 +25,8 @@ const SHIFT: i64 = 10;
 const MAX_SCORE: i64 = 100;
 const HALF: i64 = MAX_SCORE / 2;
 const MAX_TIMESHARE: i64 = 223;
+/// Seconds for which usage counts, and that it may be longer by one.
+const WINDOW: i64 = 10;
 /// Priorities at each end of the batch range that only nice reaches.
 const NICE_LEVELS: i64 = 20;
 
@@ -101,9 +104,24 @@ impl Scale {
         ((self.hz << SHIFT) / self.stathz).max(1)
     }
 
-    pub(crate) fn start(&self, h: &mut History, now: i64) {
+    /// A thread that no other forked begins, with what it had done before, if that is known: then
+    /// the kernel has counted its usage for the whole window.
+    pub(crate) fn start(&self, h: &mut History, now: i64, past: Option<Past>) {
         h.first = now;
         h.last = now;
+        if let Some(past) = past {
+            let window = WINDOW * self.hz;
+            h.first = now - window;
+            h.ticks = self.fixed(past.used).min(window << SHIFT);
+            h.run = self.fixed(past.ran);
+            h.sleep = self.fixed(past.slept);
+            self.limit(h);
+        }
+    }
+
+    /// A time in ticks with their fractional bits.
+    fn fixed(&self, ns: i64) -> i64 {
+        ((i128::from(ns) * i128::from(self.hz << SHIFT)) / 1_000_000_000) as i64
     }
 
     /// 0 (always asleep) to 100 (always running).
@@ -194,7 +212,7 @@ impl Scale {
 
     /// Slide the usage window (10 s, at most 11) up to `now`.
     pub(crate) fn age(&self, h: &mut History, now: i64, running: bool) {
-        let (target, most) = (10 * self.hz, 11 * self.hz);
+        let (target, most) = (WINDOW * self.hz, (WINDOW + 1) * self.hz);
         if now - h.last >= target {
             h.ticks = 0;
             h.first = now - target;
