@@ -300,6 +300,32 @@ def test_snapshot_command_reaches_the_ring_of_its_folder(tmp_path: Path) -> None
 
 @needs_ftrace
 @pytest.mark.records
+@pytest.mark.needs("unshare")
+def test_snapshot_command_reaches_a_ring_in_a_container(tmp_path: Path) -> None:
+    """There it has a pid that means another process here; one here in the same second stays."""
+    here = Run("--ring", "512K", "-o", "here", cwd=tmp_path)
+    container = ("unshare", "-pf", "--mount-proc", "--kill-child", "sh")
+    inside = Run("--ring", "512K", "-o", "inside", cwd=tmp_path, shell=container)
+    here.until(READY)
+    inside.until(READY)
+    for name, run in (("inside", inside), ("here", here)):
+        words = ["sh", str(CAPTURE), "--snapshot", "-o", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [done.stdout.strip()] == [str(path) for path in snapshots(run, name)]
+    # Its init is killed, and with it everything inside: the next recorder continues in the folder.
+    inside.process.kill()
+    inside.eventually(lambda: not inside.leftovers(), 10)
+    again = Run("--ring", "512K", "-o", "inside", "-d", "1", cwd=tmp_path)
+    assert again.wait() == 0, again.said
+    assert len(snapshots(inside, "inside")) == 1
+    assert not (tmp_path / "inside.ring/.scratch").exists()
+    here.process.send_signal(signal.SIGTERM)
+    assert here.wait() == 0
+
+
+@needs_ftrace
+@pytest.mark.records
 def test_snapshots_within_one_second_have_different_names(tmp_path: Path) -> None:
     """A restarted recorder counts from 1 again."""
     run = Run("--ring", "512K", "-o", "x", cwd=tmp_path)
