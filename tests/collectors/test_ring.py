@@ -223,6 +223,26 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
     gone(run)
 
 
+def test_oldest_snapshot_is_the_first_made_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Those of earlier recorders, which the list does not have, are older than all of them."""
+    scratch = tmp_path / ".scratch"
+    scratch.mkdir()
+    made = ["20370101-000000-1-signal.capture", "20010101-000000-2-wait.capture"]
+    earlier = ["20260101-000000-7-file.capture", "20260102-000000-8-file.capture"]
+    for name in (*made, *earlier):
+        (tmp_path / name).mkdir()
+    (scratch / "made").write_text("gone.capture\n" + "".join(f"{name}\n" for name in made))
+    script = f". {ROOT}/collectors/ring.sh; scratch=.scratch; ring_oldest"
+    found = []
+    for _ in range(5):
+        words = ["sh", "-uc", script]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        found.append(done.stdout.rstrip("\n"))
+        if found[-1]:
+            (tmp_path / found[-1]).rmdir()
+    assert found == [*earlier, *made, ""]
+
+
 @pytest.mark.needs("busybox")
 def test_trigger_reason_names_the_thread_with_small_tools(tmp_path: Path) -> None:
     """Busybox's `tr` may take [:print:] for its literal characters."""
