@@ -19,14 +19,17 @@ ring_ask() {
         [ -d "$ring_path" ] || continue
         ring_pid=${ring_path##*/schedscope-}
         ring_pid=${ring_pid%%-*}
-        # Another process may have that number by now, and be in a folder of its user's.
-        [ "$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$ring_pid/status" 2>/dev/null)" = 0 ] || continue
-        read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
-        [ "$ring_other" = "${ring_path##*/}" ] || continue
-        ring_at=$(readlink "/proc/$ring_pid/cwd")
-        [ -z "$output" ] || ring_meant "$ring_at" || continue
-        ring_found=$ring_pid
-        ring_many=$((ring_many + 1))
+        # A container numbers its processes by itself; and another process may have that number by
+        # now, and be in a folder of its user's.
+        for ring_pid in $(ring_numbered "$ring_pid"); do
+            [ "$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$ring_pid/status" 2>/dev/null)" = 0 ] || continue
+            read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
+            [ "$ring_other" = "${ring_path##*/}" ] || continue
+            ring_at=$(readlink "/proc/$ring_pid/cwd")
+            [ -z "$output" ] || ring_meant "$ring_at" || continue
+            ring_found=$ring_pid
+            ring_many=$((ring_many + 1))
+        done
     done
     [ "$ring_many" -gt 0 ] || die "no flight recorder (capture --ring) is running here${output:+ for $output}"
     [ "$ring_many" = 1 ] || die "$ring_many flight recorders are running here; say which with -o NAME.ring"
@@ -46,6 +49,12 @@ ring_ask() {
     printf '%s\n' "$ring_reason"
     exit_status=0
     leave
+}
+
+# The processes that have the pid $1 in their own namespace.
+ring_numbered() {
+    ring_numbers=$(grep -l "^NSpid:.*[^0-9]$1\$" /proc/[0-9]*/status 2>/dev/null | sed 's|[^0-9]||g')
+    echo "${ring_numbers:-$1}"
 }
 
 # A word as systemd reads it in a command line.

@@ -345,6 +345,7 @@ ring_snapshot() {
     clock_ns=$ring_now
     if [ "$ring_status" = 0 ]; then
         ring_made=$((ring_made + 1))
+        printf '%s\n' "$ring_name" 2>/dev/null >>"$scratch/made"
         say "snapshot $output/$ring_name: $1$(cat "$scratch/summary" 2>/dev/null)"
         ring_then "$folder_path/$ring_name" "$1" "$2"
     else
@@ -390,14 +391,28 @@ ring_room() {
         fi
         [ -n "$ring_why" ] || return 0
         [ -n "$keep" ] || return 1
-        ring_oldest=$(ring_first [0-9]*-[0-9]*-[0-9]*-*.capture)
+        ring_oldest=$(ring_oldest)
         [ -n "$ring_oldest" ] || return 1
         ring_drop "$ring_oldest" || return 1
     done
 }
 
-# Names begin with the date, so the first is the oldest.
-ring_first() { [ ! -d "$1" ] || printf '%s\n' "$1"; }
+# Of the snapshots of earlier recorders the names say the order, since they begin with the date. Ours
+# come after them, in the order of a list: the clock may have been set meanwhile.
+ring_oldest() {
+    {
+        cat "$scratch/made" 2>/dev/null
+        echo
+        for ring_path in [0-9]*-[0-9]*-[0-9]*-*.capture; do
+            [ ! -d "$ring_path" ] || printf '%s\n' "$ring_path"
+        done
+    } | awk '
+        $0 == "" { listed = 1; next }
+        !listed { made[$0] = NR; next }
+        !($0 in made) { oldest = $0; exit }
+        first == 0 || made[$0] < first { first = made[$0]; oldest = $0 }
+        END { if (oldest != "") print oldest }'
+}
 
 # Folders of the user are emptied as that user: a user who may change the folder could redirect
 # root.

@@ -120,7 +120,11 @@ watch_tool() {
         watch_tell ALRM
         exit 0
     fi
-    watch_failed "$watch_recorder ended by itself with status $watch_status: $(watch_reason)"
+    if [ "$watch_status" = 137 ]; then
+        watch_failed "$watch_recorder was killed by SIGKILL, as the kernel does where memory is short"
+    else
+        watch_failed "$watch_recorder ended by itself with status $watch_status: $(watch_reason)"
+    fi
 }
 
 # The line in which a tool says why it ended: its last error, which may be followed by the words
@@ -263,7 +267,8 @@ watch_limits() {
     trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
     watch_due=1 watch_waited=0 watch_last='' watch_posted='' watch_fifths=0
     exec 6<&- 7<&- 8<&-
-    while :; do
+    # It ends with the watchdog, even if that is killed.
+    while kill -0 "$$" 2>/dev/null; do
         watch_step=5 watch_second=1
         if [ "$watch_due" -lt 5 ] && [ "$watch_nap" != 1 ] && [ -z "$watch_posted" ]; then
             watch_step=1 watch_second=$watch_nap
@@ -272,9 +277,8 @@ watch_limits() {
         wait "$!"
         # A signal just before a shell's `wait` goes unnoticed until the next one.
         watch_fifths=$((watch_fifths + watch_step))
-        # Without its folder capture cannot record; it is alive, or this watchdog would have been
-        # ended.
-        [ -d .scratch ] || kill -s "$watch_wake" "$watch_capture" 2>/dev/null
+        # Without its folder capture cannot record; it is alive, or the watchdog would have ended.
+        [ -d .scratch ] || ! kill -0 "$$" 2>/dev/null || kill -s "$watch_wake" "$watch_capture" 2>/dev/null
         if [ "$watch_fifths" -ge 25 ]; then
             watch_fifths=0
             if [ -s capture.json ] || [ -n "${watch_ring:-}" ]; then watch_tell "$watch_wake"; fi

@@ -1,17 +1,28 @@
-"""Kill recorders with SIGKILL at random moments and count what they leave behind.
+"""End recorders at random moments in every way, and count what they leave behind.
 
-    sudo python tests/kill_campaign.py --kills 60 --recorders ftrace perf bpftrace
+    sudo python tests/kill_campaign.py --ends 1000 --recorders ftrace perf bpftrace dtrace ring
 
-Every other kill comes while it records, the others at any time of its start.
-Kinds: `program` is capture alone, `group` its whole process group, `parent` the Python program
-that runs it. A leftover is a trace instance, or a process that capture started, SETTLE seconds
-after the kill. Prints one line per recorder and kind; exits 1 if anything was left.
+A third of the ends come at any time of the start, a third while it records, a third while it drains
+(a flight recorder: while it writes a snapshot). The ways are SIGKILL of the program, of its process
+group or of the Python program that runs it, a hang-up of its terminal, and TERM, INT, HUP and QUIT.
+A third of the recordings run a COMMAND, some of them with a second trace instance (ftrace).
+
+Left behind is what only the next capture, or a person, would remove: a trace instance or probe when
+no process of the recorder lives any more, a process that records without its watchdog, or is still
+there SETTLE seconds after the end, a file in TMPDIR, a folder without a recording, or anything but
+the finished recording after an end that it could hear. Captures beside it may remove things before
+they are seen here a second time, so the first sight counts. A folder that SIGKILL left before there
+was a watchdog, which SECURITY.md does not promise to remove, is counted by itself. Prints a line
+for each recorder and way; `--write FILE` keeps them as CSV. Exits with 1 if anything was left.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
+import fcntl
+import json
 import os
 import random
 import shutil
@@ -19,94 +30,289 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from collector_runs import CAPTURE, INSTANCES, MARK
+from tools import tool
 
-SETTLE = 20.0
-LATEST = {"ftrace": 1.6, "perf": 2.5, "bpftrace": 4.0, "dtrace": 25.0}
+SETTLE = {"dtrace": 120.0}
+# How long the start takes at most, from the call until it records.
+LATEST = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
+MOMENTS = ["start", "recording", "draining"]
+KILLS = ["program", "group", "parent"]
+WAYS = [*KILLS, "terminal", "TERM", "INT", "HUP", "QUIT"]
+COMMAND = ["sleep", "61.25"]
+COLUMNS = ["recorder", "way", "ends", "left something", "folder before a watchdog"]
+COLUMNS += ["hung", "kept a recording"]
 
 
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=60, metavar="N")
-    parser.add_argument("--recorders", nargs="+", default=["ftrace", "perf", "bpftrace"])
-    parser.add_argument("--kinds", nargs="+", default=["program", "group", "parent"])
+    parser.add_argument("--ends", type=int, default=100, metavar="N", help="for each recorder")
+    parser.add_argument("--recorders", nargs="+", default=["ftrace", "perf", "bpftrace", "ring"])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, help="stop then, for each recorder")
+    parser.add_argument("--write", type=Path, metavar="FILE")
     args = parser.parse_args()
-    chance = random.Random(args.seed)
-    bad = 0
+    rows = []
     for recorder in args.recorders:
-        for kind in args.kinds:
-            left = salvaged = 0
-            for number in range(args.kills):
-                delay = chance.uniform(0, LATEST[recorder] if number % 2 else 1.0)
-                leftovers, kept = kill_once(recorder, kind, delay, recording=number % 2 == 0)
-                salvaged += kept
-                left += bool(leftovers)
-                for line in leftovers:
-                    print(f"  left behind: {line}")
-            bad += left
-            print(f"{recorder} {kind}: {args.kills} kills, {left} left something, ", end="")
-            print(f"{salvaged} kept a recording", flush=True)
-    return 1 if bad else 0
+        chance = random.Random(f"{args.seed} {recorder}")
+        found = {way: Counter[str]() for way in WAYS}
+        until = time.monotonic() + 60 * (args.minutes or 1e9)
+        for number in range(args.ends):
+            if time.monotonic() > until:
+                break
+            way = WAYS[number % len(WAYS)]
+            one = End(recorder, way, chance.choice(MOMENTS), chance)
+            one.happen()
+            found[way] += one.counted
+            for line in one.lines:
+                print(f"  {recorder} {way} {one.moment}: {line}", flush=True)
+            if number % 50 == 49:
+                print(f"  {recorder}: {number + 1} ends", flush=True)
+        for way, counts in found.items():
+            print(f"{recorder} {way}: {dict(counts)}", flush=True)
+            rows.append([recorder, way, *(counts[name] for name in COLUMNS[2:])])
+        if args.write:
+            with args.write.open("w", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+    return any(row[3] or row[5] for row in rows)
 
 
-def kill_once(recorder: str, kind: str, delay: float, *, recording: bool) -> tuple[list[str], bool]:
-    """What one kill left behind within SETTLE seconds, and whether a recording was kept.
+@dataclass
+class End:
+    """One recording, ended in one way at one moment."""
 
-    The delay counts from the start, or from when it is `recording`.
-    """
-    mark = uuid.uuid4().hex
-    folder = Path(tempfile.mkdtemp(prefix="kill-campaign-"))
-    words = ["-t", recorder, "-b", "1024K", "-o", "x", "-d", "60"]
-    program = ["sh", str(CAPTURE)]
-    if kind == "parent":
-        program = [sys.executable, "-m", "schedscope", "capture"]
-        delay += 0.3
-    process = subprocess.Popen(
-        [*program, *words],
-        cwd=folder,
-        env={**os.environ, MARK: mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    until = time.monotonic() + 60
-    while recording and not any(folder.glob("*/capture.json")) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(delay)
-    ours = {process.pid, *(int(line.split()[0]) for line in leftovers(mark))}
-    with contextlib.suppress(ProcessLookupError):
-        (os.killpg if kind == "group" else os.kill)(process.pid, signal.SIGKILL)
-    process.wait()
-    end = time.monotonic() + SETTLE
-    while (left := [*leftovers(mark), *instances(ours)]) and time.monotonic() < end:
-        time.sleep(0.2)
-    kept = any(folder.glob("x.capture*/capture.json"))
-    # A watchdog that is still working may write during the removal.
-    shutil.rmtree(folder, ignore_errors=True)
-    return left, kept
+    recorder: str
+    way: str
+    moment: str
+    chance: random.Random
+    counted: Counter[str] = field(default_factory=Counter)
+    lines: list[str] = field(default_factory=list)
 
+    def happen(self) -> None:
+        """Start, end, wait, look."""
+        self.mark = uuid.uuid4().hex
+        self.folder = Path(tempfile.mkdtemp(prefix="kill-campaign-", dir="/tmp"))
+        self.place, self.temporary = self.folder / "place", self.folder / "temporary"
+        self.place.mkdir()
+        self.temporary.mkdir()
+        self.process, self.terminal = self._start()
+        try:
+            self._reach()
+            ours = {self.process.pid, *(pid for pid, _ in self._processes())}
+            started = self._watched()
+            self._end()
+            try:
+                self.process.wait(90)
+            except subprocess.TimeoutExpired:
+                self._say("hung", "it did not end within 90 s")
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+            self._look(ours, started)
+        finally:
+            for pid, _ in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if self.terminal is not None:
+                with contextlib.suppress(OSError):
+                    os.close(self.terminal)
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.counted["ends"] += 1
 
-def instances(pids: set[int]) -> list[str]:
-    """Trace instances created by captures with these pids."""
-    return [path.name for pid in pids for path in INSTANCES.glob(f"schedscope-{pid}-*")]
+    def _start(self) -> tuple[subprocess.Popen[bytes], int | None]:
+        words, program = self._words(), CAPTURE
+        environment = {**os.environ, MARK: self.mark, "TMPDIR": str(self.temporary)}
+        if self.recorder == "dtrace" and (dtrace := tool("dtrace")):
+            # Another root's dtrace reads the scripts by a path below /tmp.
+            program = shutil.copytree(CAPTURE.parent, self.folder / "collectors") / "capture"
+            environment["DTRACE"] = " ".join(dtrace)
+        called = ["sh", str(program)]
+        if self.way == "parent":
+            called = [sys.executable, "-m", "schedscope", "capture"]
+        terminal = stdin = None
+        if self.way == "terminal":
+            terminal, stdin = os.openpty()
+        with open(self.folder / "said", "wb") as said:
+            process = subprocess.Popen(
+                [*called, *words],
+                cwd=self.place,
+                env=environment,
+                stdin=subprocess.DEVNULL if stdin is None else stdin,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+                preexec_fn=_ready(stdin is not None),
+            )
+        if stdin is not None:
+            os.close(stdin)
+        return process, terminal
 
+    def _words(self) -> list[str]:
+        if self.recorder == "ring":
+            words = ["--ring", "4M", "--keep", "60M", "-o", "x"]
+            words += ["--trigger", f"file {self.folder}/flag"]
+            if self.chance.random() < 0.2:
+                words += ["--trigger", "wait > 20s"]
+        else:
+            words = ["-t", self.recorder, "-b", "1024K", "-o", "x", "-d", "60"]
+        drawn = self.chance.random()
+        if self.recorder == "ftrace" and drawn < 0.2:
+            words += ["--with", "syscalls"]
+        return [*words, "--", *COMMAND] if drawn < 0.4 else words
 
-def leftovers(mark: str) -> list[str]:
-    """Processes with the mark in their environment."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    def _reach(self) -> None:
+        """Wait until the moment comes."""
+        if self.moment == "start":
+            late = LATEST[self.recorder] + (0.4 if self.way == "parent" else 0)
+            time.sleep(self.chance.uniform(0, late))
+            return
+        until = time.monotonic() + 90
+        while not self._records() and self.process.poll() is None and time.monotonic() < until:
+            time.sleep(0.02)
+        time.sleep(self.chance.uniform(0, 0.5))
+        if self.moment == "draining":
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(
+                    signal.SIGUSR1
+                    if self.recorder == "ring" and self.way != "parent"
+                    else signal.SIGINT
+                )
+            time.sleep(self.chance.uniform(0, 0.4))
+
+    def _records(self) -> bool:
+        return any(self.place.glob("*/capture.json")) or any(self.place.glob("*/.scratch/armed"))
+
+    def _watched(self) -> bool:
+        """Whether there is a watchdog, or the folder is finished."""
+        return any("schedscope-watchdog" in line for _, line in self._processes()) or any(
+            self.place.glob("x.capture")
+        )
+
+    def _end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self.terminal is not None:
+                os.close(self.terminal)
+                self.terminal = None
+            elif self.way == "group":
+                os.killpg(self.process.pid, signal.SIGKILL)
+            elif self.way in KILLS:
+                self.process.kill()
+            else:
+                self.process.send_signal(getattr(signal, f"SIG{self.way}"))
+
+    def _look(self, ours: set[int], started: bool) -> None:
+        end = time.monotonic() + SETTLE.get(self.recorder, 30.0)
+        alone: dict[int, float] = {}
+        while True:
+            # In this order: what has no process now has none later.
+            processes = self._recorders()
+            objects = self._objects(ours)
+            now = time.monotonic()
+            for pid, line in processes:
+                if self._watchdog_is_gone(pid) and now - alone.setdefault(pid, now) > 2:
+                    self.lines.append(f"left process {pid} {line} without a watchdog")
+                    end = now
+            if not processes or now >= end:
+                break
+            time.sleep(0.1)
+        self.lines += [f"left {one}" for one in [*map(str, processes), *objects]]
+        if not processes:
+            self.lines += [f"left {one}" for one in self._folders(started)]
+        if self.lines:
+            self.counted["left something"] += 1
+
+    def _recorders(self) -> list[tuple[int, str]]:
+        """Its processes; a COMMAND is its user's, and SIGKILL of the recorder does not end it."""
+        return [
+            (pid, line)
+            for pid, line in self._processes()
+            if self.way not in KILLS or line.split() != COMMAND
+        ]
+
+    def _watchdog_is_gone(self, pid: int) -> bool:
         with contextlib.suppress(OSError):
-            if f"{MARK}={mark}".encode() in (entry / "environ").read_bytes():
-                line = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
-                found.append(f"{entry.name} {line[:100]}")
-    return found
+            if b"SCHEDSCOPE_RECORDER=" in Path(f"/proc/{pid}/environ").read_bytes():
+                session = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[3]
+                return not Path(f"/proc/{session}").exists()
+        return False
+
+    def _objects(self, ours: set[int]) -> list[str]:
+        """Of the kernel."""
+        found = []
+        for pid in ours:
+            found += [f"instance {path.name}" for path in INSTANCES.glob(f"schedscope-{pid}-*")]
+        with contextlib.suppress(OSError):
+            probes = (INSTANCES.parent / "kprobe_events").read_text()
+            found += [f"probe of {pid}" for pid in ours if f":schedscope_{pid}_" in probes]
+        return found
+
+    def _folders(self, started: bool) -> list[str]:
+        """What is wrong with what is on disk."""
+        found = [f"temporary {path.name}" for path in self.temporary.iterdir()]
+        for path in self.place.rglob("*"):
+            name = str(path.relative_to(self.place))
+            unfinished = name.endswith((".partial", ".scratch", ".reserve", ".new"))
+            if (
+                self.way in KILLS
+                and name == "x.capture.partial"
+                and (path / "capture.json").exists()
+            ):
+                continue
+            if not unfinished or (
+                ".scratch/" in name or (".partial/" in name and path.parent.name == ".scratch")
+            ):
+                continue
+            if self.way in KILLS and not started:
+                self.counted["folder before a watchdog"] += 1
+                return []
+            found.append(
+                f"{name} with {sorted(p.name for p in path.iterdir())[:9]}"
+                if path.is_dir()
+                else name
+            )
+        for path in self.place.glob("*/**/capture.json"):
+            try:
+                json.loads(path.read_bytes())
+                self.counted["kept a recording"] += 1
+            except ValueError:
+                found.append(f"{path.relative_to(self.place)}, which is not JSON")
+        return found
+
+    def _say(self, what: str, line: str) -> None:
+        self.counted[what] += 1
+        self.lines.append(f"{what}: {line}")
+
+    def _processes(self) -> list[tuple[int, str]]:
+        """Processes with the mark in their environment; a zombie has none."""
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                # Not more of it: a process can show an environment of any length.
+                with (entry / "environ").open("rb") as file:
+                    environment = file.read(1 << 18)
+                if f"{MARK}={self.mark}".encode() in environment:
+                    line = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
+                    found.append((int(entry.name), line[:100].strip()))
+        return found
+
+
+def _ready(terminal: bool) -> Callable[[], None]:
+    def ready() -> None:
+        # A shell cannot trap what it inherited as ignored, as everything under nohup does.
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
+        if terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    return ready
 
 
 if __name__ == "__main__":

@@ -40,5 +40,11 @@ host_clock_open() {
 
 host_clock_close() {
     exec 9>&-
-    [ -z "${clock_dir:-}" ] || rmdir "$clock_dir" 2>/dev/null
+    [ -n "${clock_dir:-}" ] || return 0
+    # Not while somebody reads the clock.
+    clock_tries=0
+    until rmdir "$clock_dir" 2>/dev/null || [ ! -d "$clock_dir" ] || [ "$clock_tries" -ge 50 ]; do
+        clock_tries=$((clock_tries + 1))
+        sleep "$watch_nap"
+    done
 }

@@ -136,6 +136,7 @@ perf_start() {
         perf_why=$(head -n 1 stderr.txt)
         fail_text="perf did not start recording"
         [ "$perf_turn" -lt 80 ] || fail_text="$fail_text within 20 seconds"
+        ! guard_failed || [ -n "$perf_why" ] || perf_why=$guard_said
         fail_text=$fail_text${perf_why:+: $perf_why}
         return 1
     fi

@@ -97,3 +97,17 @@ def test_recorder_reads_no_file_that_users_can_enlarge() -> None:
             text = path.read_text()
             for name in ("timer_list", "sched_debug", "sched/debug"):
                 assert name not in text, path
+
+
+@pytest.mark.needs("root", "tracefs", "linux")
+def test_clock_instance_is_removed_after_its_last_reader(tmp_path: Path) -> None:
+    """The kernel refuses to remove an instance while a process has a file of it open."""
+    script = (
+        'watch_nap=0.1; mkdir .scratch; . "$1"; host_clock_open "$$"; ls -d "$clock_dir"\n'
+        '(exec 8<"$clock_file"; : >held; sleep 0.5) >/dev/null &\n'
+        "until [ -e held ]; do :; done\n"
+        'host_clock_close; ! ls -d "$clock_dir" 2>/dev/null'
+    )
+    words = ["sh", "-uc", script, "sh", str(ROOT / "collectors/linux/clock.sh")]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr, done.stdout.count("-clock")) == (0, "", 1)

@@ -261,6 +261,48 @@ def test_killed_recorder_is_reported_while_the_command_runs(tmp_path: Path) -> N
     run.eventually(lambda: not run.leftovers(), 15)
 
 
+@pytest.fixture
+def pids_group() -> Iterator[Path]:
+    """A control group that can limit how many processes there are."""
+    for root in (Path("/sys/fs/cgroup/pids"), Path("/sys/fs/cgroup")):
+        if not (root / "cgroup.procs").exists():
+            continue
+        group = root / f"schedscope-test-{os.getpid()}"
+        group.mkdir()
+        if (group / "pids.max").exists():
+            break
+        group.rmdir()
+    else:
+        pytest.skip("no control group can limit the number of processes")
+    yield group
+    (group / "pids.max").write_text("max")
+    eventually(lambda: not (group / "cgroup.procs").read_text(), 30)
+    group.rmdir()
+
+
+@needs_ftrace
+def test_recording_is_kept_when_no_process_can_be_started(pids_group: Path, tmp_path: Path) -> None:
+    """As when a fork bomb fills the limit of processes that the recorder is under.
+
+    What the kernel's buffers still hold is lost, as no process can read them.
+    """
+    entered = f'echo $$ >{pids_group}/cgroup.procs; exec sh "$@"'
+    words = ["-t", "ftrace", "-b", "64K", "-o", "x"]
+    run = Run(*words, cwd=tmp_path, shell=("sh", "-c", entered, "-"))
+    run.until("Ctrl-C ends the recording")
+    partial = tmp_path / "x.capture.partial"
+    run.eventually(lambda: any(path.stat().st_size for path in partial.glob("raw/cpu*")))
+    (pids_group / "pids.max").write_text("1")
+    assert run.wait() == 125
+    assert run.said.splitlines()[-1].startswith("capture: the shell gave up"), run.said
+    eventually(lambda: not run.leftovers(), 15)
+    (pids_group / "pids.max").write_text("max")
+    subprocess.run(["sh", str(CAPTURE), "--clean"], check=True, timeout=60)
+    assert run.instance() == []
+    assert meta(partial)["complete"] is False
+    assert schedscope.open(partial).states.collect().height > 0
+
+
 @pytest.mark.needs("linux", "mksh")
 def test_a_shell_that_keeps_descriptors_is_refused(tmp_path: Path) -> None:
     """The recorder's process could not see the end of this program."""
@@ -297,6 +339,18 @@ def test_next_run_cleans_up_after_sigkill(tmp_path: Path) -> None:
     assert "removed the trace instance" in following.said
     assert run.instance() == []
     assert list(tmp_path.glob("y.capture"))
+
+
+@needs_ftrace
+def test_processes_of_a_killed_watchdog_end_by_themselves(tmp_path: Path) -> None:
+    run = Run("-t", "ftrace", "-o", "x", cwd=tmp_path)
+    run.until("Ctrl-C ends the recording")
+    lines = run.processes()
+    (watchdog,) = {os.getsid(pid) for pid, line in lines if "schedscope-watchdog" in line}
+    os.kill(watchdog, signal.SIGKILL)
+    run.process.kill()
+    run.wait()
+    run.eventually(lambda: not run.leftovers(), 15)
 
 
 @needs_ftrace

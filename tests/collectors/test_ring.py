@@ -223,6 +223,26 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
     gone(run)
 
 
+def test_oldest_snapshot_is_the_first_made_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Those of earlier recorders, which the list does not have, are older than all of them."""
+    scratch = tmp_path / ".scratch"
+    scratch.mkdir()
+    made = ["20370101-000000-1-signal.capture", "20010101-000000-2-wait.capture"]
+    earlier = ["20260101-000000-7-file.capture", "20260102-000000-8-file.capture"]
+    for name in (*made, *earlier):
+        (tmp_path / name).mkdir()
+    (scratch / "made").write_text("gone.capture\n" + "".join(f"{name}\n" for name in made))
+    script = f". {ROOT}/collectors/ring.sh; scratch=.scratch; ring_oldest"
+    found = []
+    for _ in range(5):
+        words = ["sh", "-uc", script]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+        found.append(done.stdout.rstrip("\n"))
+        if found[-1]:
+            (tmp_path / found[-1]).rmdir()
+    assert found == [*earlier, *made, ""]
+
+
 @pytest.mark.needs("busybox")
 def test_trigger_reason_names_the_thread_with_small_tools(tmp_path: Path) -> None:
     """Busybox's `tr` may take [:print:] for its literal characters."""
@@ -296,6 +316,32 @@ def test_snapshot_command_reaches_the_ring_of_its_folder(tmp_path: Path) -> None
     answer = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert answer.returncode == 125
     assert "no flight recorder (capture --ring) is running here for x" in answer.stderr
+
+
+@needs_ftrace
+@pytest.mark.records
+@pytest.mark.needs("unshare")
+def test_snapshot_command_reaches_a_ring_in_a_container(tmp_path: Path) -> None:
+    """There it has a pid that means another process here; one here in the same second stays."""
+    here = Run("--ring", "512K", "-o", "here", cwd=tmp_path)
+    container = ("unshare", "-pf", "--mount-proc", "--kill-child", "sh")
+    inside = Run("--ring", "512K", "-o", "inside", cwd=tmp_path, shell=container)
+    here.until(READY)
+    inside.until(READY)
+    for name, run in (("inside", inside), ("here", here)):
+        words = ["sh", str(CAPTURE), "--snapshot", "-o", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert [done.stdout.strip()] == [str(path) for path in snapshots(run, name)]
+    # Its init is killed, and with it everything inside: the next recorder continues in the folder.
+    inside.process.kill()
+    inside.eventually(lambda: not inside.leftovers(), 10)
+    again = Run("--ring", "512K", "-o", "inside", "-d", "1", cwd=tmp_path)
+    assert again.wait() == 0, again.said
+    assert len(snapshots(inside, "inside")) == 1
+    assert not (tmp_path / "inside.ring/.scratch").exists()
+    here.process.send_signal(signal.SIGTERM)
+    assert here.wait() == 0
 
 
 @needs_ftrace

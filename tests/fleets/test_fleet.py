@@ -610,3 +610,31 @@ def test_fleet_uses_a_given_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cluster, "WAIT_S", 1)
     with pytest.raises(UsageError, match=r"no scheduler at tcp://127\.0\.0\.1:1"):
         ss.fleet(tmp_path / "traces", tmp_path / "new", scheduler="tcp://127.0.0.1:1")
+
+
+def test_fleet_uses_a_cluster_over_tls(tmp_path: Path) -> None:
+    """With keys that Dask's settings name; without them one sentence says how to name them."""
+    import dask
+    from distributed import LocalCluster, Security
+
+    host(tmp_path / "traces", "h", 1)
+    keys = Security.temporary()
+    client = keys.get_tls_config_for_role("client")
+    with LocalCluster(
+        n_workers=1,
+        processes=False,
+        protocol="tls://",
+        security=keys,
+        dashboard_address="127.0.0.1:0",
+        local_directory=str(tmp_path / "own"),
+    ) as theirs:
+        where, tls = theirs.scheduler_address, "distributed.comm.tls"
+        named = {f"{tls}.ca-file": client["ca_file"], f"{tls}.client.cert": client["cert"]}
+        with dask.config.set(named | {f"{tls}.client.key": client["key"]}):
+            table = ss.fleet(tmp_path / "traces", tmp_path / "fleet", scheduler=where)
+        assert table["error"].to_list() == [None]
+    words = [sys.executable, "-m", "schedscope", "fleet", str(tmp_path / "traces")]
+    words += ["-o", str(tmp_path / "new"), "--scheduler", where]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert "TLS__CLIENT__KEY" in done.stderr

@@ -131,6 +131,7 @@ def test_request_from_another_origin_is_refused(port: int) -> None:
 
 def test_invalid_request_gets_an_error_sentence(port: int) -> None:
     assert http_of(port, "POST", f"/{TOKEN}/ask", b"{")[0] == 400
+    assert http_of(port, "POST", f"/{TOKEN}/ask", rb'{"kind": "\ud800"}')[0] == 400
     assert http_of(port, "POST", f"/{TOKEN}/ask", b"x" * 4_000_001)[0] == 413
     for wrong in (
         [], {"kind": "files"}, {"kind": "_answer"}, {"kind": ["lanes"]},
@@ -553,6 +554,10 @@ def test_notes_are_kept_beside_the_trace(tmp_path: Path) -> None:
     # A part of the trace, opened again, has the same.
     again = Questions(trace.between("1s", "1.2s"), whole=ss.open(FIXTURE, cache=tmp_path))
     assert again.about()["notes"] == rows
+    half = {"at": 1, "lane": None, "text": "\ud800"}
+    with pytest.raises(UsageError, match="can be written as UTF-8"):
+        questions.notes.keep([half])
+    assert questions.notes.rows == rows
     path.write_text("{}")
     with pytest.raises(UsageError, match="notes"):
         Questions(trace)

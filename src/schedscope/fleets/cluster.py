@@ -49,6 +49,21 @@ _CONFIG = {
 }
 
 
+_TLS = "DASK_DISTRIBUTED__COMM__TLS__"
+_KEYS = f"{_TLS}CA_FILE, {_TLS}CLIENT__CERT and {_TLS}CLIENT__KEY"
+
+
+class _Client(Client):  # type: ignore[misc]
+    """Closed where it was made, and only there.
+
+    One that could not connect is closed again by Dask when it is collected, which takes 40 s and
+    prints a traceback.
+    """
+
+    def __del__(self) -> None:
+        pass
+
+
 class Workers:
     """Workers that summarise traces."""
 
@@ -144,13 +159,16 @@ def _remote(scheduler: str) -> Iterator[Client]:
     from schedscope.store import cache
 
     try:
-        client = Client(scheduler, timeout=WAIT_S, set_as_default=False)
+        client = _Client(scheduler, timeout=WAIT_S, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())[:200] or type(error).__name__
+        hint = "start one with `dask scheduler`, and workers with `dask worker`"
+        if scheduler.startswith("tls:"):
+            hint = f"{hint}; its authority and this client's key are named by {_KEYS}"
         raise UsageError(
             f"no scheduler at {scheduler}: {text}",
-            "the address of a Dask scheduler, as in tcp://host:8786",
-            "start one with `dask scheduler`, and workers with `dask worker`",
+            "the address of a Dask scheduler, as in tcp://host:8786 or tls://host:8786",
+            hint,
         ) from error
     with client:
         try:
@@ -193,7 +211,7 @@ def _local(jobs: int, scratch: Path) -> Iterator[Client]:
                 silence_logs=logging.CRITICAL,
                 local_directory=str(scratch),
             )
-            client = Client(cluster, set_as_default=False)
+            client = _Client(cluster, set_as_default=False)
     except (OSError, RuntimeError) as error:
         _end(cluster)
         if isinstance(error, SchedscopeError):

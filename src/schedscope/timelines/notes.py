@@ -41,14 +41,14 @@ class Notes:
 
         Raises `UsageError` for what are no notes, `StorageError` if they cannot be written.
         """
-        self.rows = _checked(rows)
-        if self.path is None:
-            return
-        try:
-            with whole(self.path, self._sources) as made:
-                made.write_text(json.dumps(self.rows, ensure_ascii=False, indent=1), "utf-8")
-        except OSError as error:
-            raise StorageError(f"cannot keep notes in {self.path}: {error.strerror}") from error
+        found = _checked(rows)
+        if self.path is not None:
+            try:
+                with whole(self.path, self._sources) as made:
+                    made.write_text(json.dumps(found, ensure_ascii=False, indent=1), "utf-8")
+            except OSError as error:
+                raise StorageError(f"cannot keep notes in {self.path}: {error.strerror}") from error
+        self.rows = found
 
 
 def _checked(rows: Any) -> list[dict[str, Any]]:
@@ -65,5 +65,9 @@ def _checked(rows: Any) -> list[dict[str, Any]]:
             raise UsageError("a note", f"an instant, and a text of at most {LONGEST} characters")
         if lane is not None and not (isinstance(lane, str) and len(lane) < 40):
             raise UsageError("a note", "the name of a lane")
+        try:
+            f"{text}{lane}".encode()
+        except UnicodeEncodeError:
+            raise UsageError("a note", "text that can be written as UTF-8") from None
         found.append({"at": at, "lane": lane, "text": text})
     return found

@@ -148,6 +148,8 @@ def application(
                 return answer(413, b"Refused: the request is too long.\n", "text/plain")
         try:
             asked: Any = json.loads(bytes(body))
+            # Half a surrogate pair is no text: nothing that is asked with it can be written.
+            json.dumps(asked, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             return answer(400, b"Refused: the request is no JSON.\n", "text/plain")
         number = asked.get("side", 0) if isinstance(asked, dict) else 0
