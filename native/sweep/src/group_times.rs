@@ -171,6 +171,15 @@ mod tests {
 
     use super::*;
 
+    type Row = (
+        i64,
+        Option<i64>,
+        Option<i64>,
+        Option<i64>,
+        Option<bool>,
+        Option<i64>,
+    );
+
     #[test]
     fn groups_appear_in_any_batch_and_nulls_are_not_counted() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
@@ -182,7 +191,7 @@ mod tests {
             shares: vec![(1, 2), (1, 1)],
         };
         let mut groups = Groups::new(&query);
-        let rows = [
+        let rows: [Row; 5] = [
             (1 << 60, Some(5), None, Some(3), Some(true), Some(90)),
             (-7, None, None, None, None, Some(1)),
             (1 << 60, Some(9), Some(2), None, Some(false), None),
@@ -191,16 +200,7 @@ mod tests {
         ];
         loop {
             for rows in rows.chunks(2) {
-                let ints = |get: fn(
-                    &(
-                        i64,
-                        Option<i64>,
-                        Option<i64>,
-                        Option<i64>,
-                        Option<bool>,
-                        Option<i64>,
-                    ),
-                ) -> Option<i64>| {
+                let ints = |get: fn(&Row) -> Option<i64>| {
                     Arc::new(rows.iter().map(get).collect::<Int64Array>()) as ArrayRef
                 };
                 let marks = rows.iter().map(|row| row.4).collect::<BooleanArray>();
