@@ -12,9 +12,9 @@ no process of the recorder lives any more, a process that records without its wa
 there SETTLE seconds after the end, a file in TMPDIR, a folder without a recording, or anything but
 the finished recording after an end that it could hear. Captures beside it may remove things before
 they are looked for a second time, so they count at once. A folder that SIGKILL left before there
-was a watchdog, or with `.scratch` in it while capture finished it, is counted by itself: SECURITY.md
-does not promise to remove it. Prints a line for each recorder and way; `--write FILE` keeps them as
-CSV. Exits with 1 if anything was left.
+was a watchdog, or with `.scratch` in it while capture finished it, is counted by itself: that it
+goes is not promised (SECURITY.md). Prints a line for each recorder and way; `--write FILE` keeps
+them as CSV. Exits with 1 if anything was left.
 """
 
 from __future__ import annotations
