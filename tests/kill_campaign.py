@@ -11,9 +11,10 @@ Left behind is what only the next capture, or a person, would remove: a trace in
 no process of the recorder lives any more, a process that records without its watchdog, or is still
 there SETTLE seconds after the end, a file in TMPDIR, a folder without a recording, or anything but
 the finished recording after an end that it could hear. Captures beside it may remove things before
-they are seen here a second time, so the first sight counts. A folder that SIGKILL left before there
-was a watchdog, which SECURITY.md does not promise to remove, is counted by itself. Prints a line
-for each recorder and way; `--write FILE` keeps them as CSV. Exits with 1 if anything was left.
+they are looked for a second time, so they count at once. A folder that SIGKILL left before there
+was a watchdog, or with `.scratch` in it while capture finished it, is counted by itself: that it
+goes is not promised (SECURITY.md). Prints a line for each recorder and way; `--write FILE` keeps
+them as CSV. Exits with 1 if anything was left.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ MOMENTS = ["start", "recording", "draining"]
 KILLS = ["program", "group", "parent"]
 WAYS = [*KILLS, "terminal", "TERM", "INT", "HUP", "QUIT"]
 COMMAND = ["sleep", "61.25"]
-COLUMNS = ["recorder", "way", "ends", "left something", "folder before a watchdog"]
+COLUMNS = ["recorder", "way", "ends", "left something", "folder not promised to go"]
 COLUMNS += ["hung", "kept a recording"]
 
 
@@ -57,6 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ends", type=int, default=100, metavar="N", help="for each recorder")
     parser.add_argument("--recorders", nargs="+", default=["ftrace", "perf", "bpftrace", "ring"])
+    parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="stop then, for each recorder")
     parser.add_argument("--write", type=Path, metavar="FILE")
@@ -64,12 +66,12 @@ def main() -> int:
     rows = []
     for recorder in args.recorders:
         chance = random.Random(f"{args.seed} {recorder}")
-        found = {way: Counter[str]() for way in WAYS}
+        found = {way: Counter[str]() for way in args.ways}
         until = time.monotonic() + 60 * (args.minutes or 1e9)
         for number in range(args.ends):
             if time.monotonic() > until:
                 break
-            way = WAYS[number % len(WAYS)]
+            way = args.ways[number % len(args.ways)]
             one = End(recorder, way, chance.choice(MOMENTS), chance)
             one.happen()
             found[way] += one.counted
@@ -260,18 +262,16 @@ class End:
         for path in self.place.rglob("*"):
             name = str(path.relative_to(self.place))
             unfinished = name.endswith((".partial", ".scratch", ".reserve", ".new"))
-            if (
-                self.way in KILLS
-                and name == "x.capture.partial"
-                and (path / "capture.json").exists()
-            ):
+            kept = name.endswith(".capture.partial") and (path / "capture.json").exists()
+            if self.way in KILLS and kept:
                 continue
             if not unfinished or (
                 ".scratch/" in name or (".partial/" in name and path.parent.name == ".scratch")
             ):
                 continue
-            if self.way in KILLS and not started:
-                self.counted["folder before a watchdog"] += 1
+            finishing = self.way in KILLS and (path.parent / "capture.json").exists()
+            if finishing or (self.way in KILLS and not started):
+                self.counted["folder not promised to go"] += 1
                 return []
             found.append(
                 f"{name} with {sorted(p.name for p in path.iterdir())[:9]}"
@@ -300,7 +300,9 @@ class End:
                     environment = file.read(1 << 18)
                 if f"{MARK}={self.mark}".encode() in environment:
                     line = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
-                    found.append((int(entry.name), line[:100].strip()))
+                    # The watchdog's name follows its text.
+                    shown = f"{line[:100]} {line[-40:]}" if len(line) > 140 else line
+                    found.append((int(entry.name), shown.strip()))
         return found
 
 

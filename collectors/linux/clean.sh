@@ -18,7 +18,7 @@ clean_instances() {
             *) [ -z "$(head -n 1 "$clean_path/set_event" 2>/dev/null)" ] || continue ;;
             esac
             ! rmdir "$clean_path" 2>/dev/null ||
-                removed "the trace instance ${clean_path##*/} of a capture that was killed"
+                removed "the trace instance ${clean_path##*/}, which no capture uses any more"
         done
         clean_probes "$clean_root"
     done

@@ -41,7 +41,7 @@ host_clock_open() {
 host_clock_close() {
     exec 9>&-
     [ -n "${clock_dir:-}" ] || return 0
-    # Not while somebody reads the clock.
+    # The kernel refuses as long as any process has the file open.
     clock_tries=0
     until rmdir "$clock_dir" 2>/dev/null || [ ! -d "$clock_dir" ] || [ "$clock_tries" -ge 50 ]; do
         clock_tries=$((clock_tries + 1))
