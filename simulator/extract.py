@@ -484,8 +484,12 @@ def _with_kernel_priorities(
     kernel &= prio.is_between(bands.kernel, bands.first - 1)
     interrupt = pl.col("sched_class") == "interrupt"
     interrupt &= prio.is_between(0, bands.realtime - 1)
-    worse = pl.when(kernel).then((prio - bands.kernel) * 100 / KERNEL_LEVELS)
-    worse = worse.otherwise(prio * 100 / bands.realtime).ceil()
+    worse = (
+        pl.when(kernel)
+        .then((prio - bands.kernel) * 100 / KERNEL_LEVELS)
+        .otherwise(prio * 100 / bands.realtime)
+        .ceil()
+    )
     told = sched.select(
         kernel=kernel.fill_null(False),
         at=pl.when(kernel | interrupt).then((99 - worse).clip(1, 99)).cast(pl.UInt8),

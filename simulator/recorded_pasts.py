@@ -379,7 +379,8 @@ def _uptime(trace: Trace) -> float | None:
     if started is None or not pairs:
         return None
     clock, wall = pairs[0]
-    return max(0.0, (wall + trace.window[0] - clock) / SECOND - int(started[1]))
+    up = (int(wall) + trace.window[0] - int(clock)) / SECOND - int(started[1])
+    return max(0.0, up)
 
 
 _DOING = {"running": "run", "sleeping": "sleep", "blocked": "sleep"}

@@ -11,8 +11,9 @@ which other simulators can read. Thread numbers are row numbers of `threads`.
 
 * `name` (String): shown as `comm`
 * `tid`, `pid` (Int64, null): shown in the output; made up if null
-* `class` (Enum): `deadline`, which runs before `interrupt` (FreeBSD's interrupt threads), `fifo`
-  and `rr` (real time) and `kernel` (its kernel threads), which run before `fair` and `batch`, which run before `idle`
+* `class` (Enum): `deadline`, which runs before `interrupt` (FreeBSD's interrupt threads), `fifo`,
+  `rr` (real time) and `kernel` (FreeBSD's kernel threads), which run before `fair` and `batch`,
+  which run before `idle`
 * `nice` (Int8): -20..19, of `fair` and `batch`
 * `rt_prio` (UInt8): 1..99, higher is better, of `fifo` and `rr`
 * `cpus` (String, null): CPUs it may use, as in `0-3,8`; null: all

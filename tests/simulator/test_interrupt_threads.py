@@ -11,7 +11,6 @@ import pytest
 import schedscope as ss
 from schedscope.errors import UsageError
 
-
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 KERNEL_THREADS = [
     ("freebsd-ule", "rand_harvestq", ("kernel", 89)),

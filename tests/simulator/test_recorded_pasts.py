@@ -113,7 +113,7 @@ def test_worse_priority_than_use_explains_is_a_change_of_nice() -> None:
     assert _by_priorities(rows, ULE_13, 1) == {5: [(1, 10)]}
 
 
-def test_charge_of_children_is_no_change_of_nice() -> None:
+def test_charge_inherited_from_children_differs_from_nice() -> None:
     """4BSD: 164 may become 176, the largest charge, at once. 186 is at least nice 10, and 196 is
     20, of which 19 is simulated.
     """

@@ -203,11 +203,12 @@ fn past(used: i64, ran: i64, slept: i64, charged: i64) -> Option<Past> {
 
 #[test]
 fn bsd4_what_a_thread_was_charged_before_makes_it_worse_and_decays() {
-    // a: 100 ticks, priority 88 + 100 / 8 + 20 = 120; b: 108, and runs first.
+    // a: 100 ticks, priority 88 + 100 / 8 + 20 = 120; b: 108, and takes the CPU as it starts.
     let mut b = hogs(&[0, 0], 90);
     b.load.threads[0].past = past(0, 0, 0, 1000);
     let ran = on_one_cpu(&b, "4bsd", &[STATHZ], 1000);
-    assert_eq!(ran.drawn(), ["cpu0 b 0..90", "cpu0 a 90..180"]);
+    let want = ["cpu0 a 0..0", "cpu0 b 0..90", "cpu0 a 90..180"];
+    assert_eq!(ran.drawn(), want);
 
     // 100 ticks and 49 by half a second, of which 2L / (2L + 1) with L = 1 stay: 99.
     let mut b = hogs(&[0], 1500);
@@ -230,5 +231,5 @@ fn ule_what_a_thread_did_before_makes_its_first_priority() {
     let first = |t: u32, of: u16| series(&ran, of, t)[0].1;
     assert_eq!((first(0, 0), first(0, 1)), (50.0, 179.0));
     assert_eq!((first(1, 0), first(1, 1)), (12.0, 107.0));
-    assert_eq!(ran.drawn()[0], "cpu0 b 0..10");
+    assert_eq!(ran.drawn()[..2], ["cpu0 a 0..0", "cpu0 b 0..10"]);
 }

@@ -27,8 +27,8 @@ use super::super::queue::{Levels, Links};
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
 use super::freebsd_ast::Asked;
-use super::ule::KERNEL_LEVELS;
 use super::tunables::{CLOCK_HZ, COUNT_OR_ZERO, int, real, switch, time};
+use super::ule::KERNEL_LEVELS;
 use super::{
     Clocks, EnqueueReason, Policy, Preset, PriorityScale, Role, SelectReason, Series, Settings,
     Spec, SwitchOutReason, Wake,
@@ -175,6 +175,11 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
     let or = |given: i64, auto: i64| if given == 0 { auto } else { given };
     let weight = or(s.int("inverse_estcpu_weight"), 8 * machine.ncpu() as i64);
     let fixed = s.real("load_average");
+    let load = if fixed >= 0.0 {
+        fixed
+    } else {
+        s.real("first_load")
+    };
     let user = s.int("min_timeshare");
     let mut policy = Bsd4 {
         stathz: stathz as u32,
@@ -189,7 +194,7 @@ fn make(s: &Settings, machine: &Machine, nthreads: usize) -> Result<Box<dyn Poli
             OLD_SLEEP
         }),
         fixed_load: fixed >= 0.0,
-        load: (if fixed >= 0.0 { fixed } else { s.real("first_load") } * FSCALE as f64) as i64,
+        load: (load * FSCALE as f64) as i64,
         first_decay: s.ns("first_decay").max(1),
         threads: vec![Td::default(); nthreads],
         shared: Levels::new(LISTS),

@@ -50,11 +50,9 @@ pub(super) const LEVELS: usize = 101;
 pub(super) fn level_of(w: &World, t: Tid) -> u8 {
     let th = w.thread(t);
     match th.class {
-        Class::Deadline
-        | Class::Interrupt
-        | Class::Kernel
-        | Class::Fifo
-        | Class::RoundRobin => 99 - th.rt_prio,
+        Class::Deadline | Class::Interrupt | Class::Kernel | Class::Fifo | Class::RoundRobin => {
+            99 - th.rt_prio
+        }
         Class::Fair | Class::Batch => FAIR,
         Class::Idle => IDLE,
     }

@@ -212,9 +212,7 @@ impl Ule2003 {
             | Class::Interrupt
             | Class::Kernel
             | Class::Fifo
-            | Class::RoundRobin => {
-                128 + (99 - i64::from(th.rt_prio)) * 32 / 99
-            }
+            | Class::RoundRobin => 128 + (99 - i64::from(th.rt_prio)) * 32 / 99,
             Class::Idle => IDLE_PRIO,
             Class::Fair | Class::Batch => {
                 let score = self.score(t);
