@@ -40,7 +40,7 @@ def figures(trace: ss.Trace) -> list[tuple[float, float]]:
     return bounds(row, "mean", "p50", "max", unit=US)
 
 
-def test_as_many_waits_may_be_hidden_as_events_were_lost() -> None:
+def test_lost_events_bound_the_number_of_hidden_waits() -> None:
     """Three at most in 30 us: one of 20 or more is possible, and three of no length."""
     trace = bounded(*SHOWN, unknown=HOLE)
     lost = [(75 / 7, 105 / 4), (5, 20), (40, 40)]

@@ -73,7 +73,7 @@ PAIR = {"total": 5_000_000, "total_high": 5_000_000}
         (5_100_000, None, "wrong"),
     ],
 )
-def test_upper_bound_must_hold_whatever_else_is_said(
+def test_upper_bound_must_hold_with_or_without_a_warning(
     low: int, high: int | None, expected: str
 ) -> None:
     said = {"total": low, "total_high": high}

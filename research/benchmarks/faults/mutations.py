@@ -214,7 +214,7 @@ def absent(whole: Recording, rng: Draw) -> Mutant:
 
 @kind("one CPU only", of=of_several_cpus)
 def one_only(whole: Recording, rng: Draw) -> Mutant:
-    """As a recorder writes that was told to record one CPU."""
+    """A recorder with the option to record one CPU."""
     made = whole.copy()
     kept = rng.choice(sorted(made.cpus))
     others = [cpu for cpu in made.cpus if cpu != kept]

@@ -6,16 +6,16 @@ with a row for each event (they have a column `ts` or `ts_ready`), whose rows ar
 which `comparison.py` compares, and estimates (LEFT_OUT). Findings and the starvation verdict are
 compared, too. Columns of text name a row (KEYS) or describe it; columns of numbers are figures.
 
-The reference is the answer about the undamaged recording over the window of the damaged one. It is
-asked about the same threads: those whose first sight is the same in both. A sum speaks of a thread
-between its first and last sight only, so what one did before is in no bound. The depth of queues is
-compared over the time that the damaged recording shows.
+The reference is the answer about the undamaged recording over the window of the damaged one. Both
+are asked about the threads that are first seen at the same instant in both. A sum covers a thread
+from its first event to its last, so earlier time is in no bound. The depth of queues is compared
+over the time that the damaged recording shows.
 
 A figure with an upper bound (a column `NAME_high` beside it) is
 
 * `right` if both are equal, and equal to the reference;
 * `bound` if the reference lies between them;
-* else `wrong`, whatever else the reader is told.
+* else `wrong`, with or without a warning.
 
 A figure without one has to be right: within 0.1 %, times within 1 us. If it is not, it is
 
