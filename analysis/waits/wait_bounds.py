@@ -71,6 +71,8 @@ def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
 
 _FASTEST = 250
 """No CPU records a sequence of events faster than one in so many ns (docs/trace-model.md)."""
+_MANY = 1 << 40
+"""More lost events than this are no other bound."""
 
 
 def counted_losses(trace: Trace) -> tuple[int, bool]:
@@ -83,7 +85,8 @@ def counted_losses(trace: Trace) -> tuple[int, bool]:
     told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
     silent = pl.col("reason").is_in(["absent", "unrecorded"])
     room = (pl.col("ts_end") - pl.col("ts_begin")) // _FASTEST
-    number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0)).cast(pl.Int64)
+    number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0).clip(0, _MANY))
+    number = number.cast(pl.Int64)
     known = ~IS_BREAK & ((number > 0) | pl.col("cpu").is_in(told.implode()))
     placed = number.filter(~IS_BREAK).sum()
     row = trace.losses.select(placed, every=known.fill_null(value=False).all()).collect().row(0)

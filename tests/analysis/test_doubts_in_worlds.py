@@ -173,7 +173,7 @@ WORLDS: list[tuple[Callable[[], ss.Trace], dict[str, dict[str, float]]]] = [
         {
             "fairness": {"unplaced": 10000000},
             "interference": {"cause_unknown": 30000000},
-            "jain_index": {"jain_high": 0.6667},
+            "jain_index": {"jain_high": 1.0},
             "queue_depth_summary": {"waiting_unknown": 10000000},
             "virtual_lag": {"unplaced": 10000000},
         },
