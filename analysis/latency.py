@@ -181,7 +181,7 @@ def _with_unseen(
     for (group,), spans in stretches.group_by("group"):
         once = spans.filter("once")["length"]
         unseen = hidden(once.clear() if all_counted else once, spans["length"], lost)
-        row = {"group": group, "unseen": unseen.n, "unseen_max": int(once.max() or 0) * 2}
+        row = {"group": group, "unseen": unseen.n, "unseen_max": 2 * max(once, default=0)}
         for name in _RANKED:
             values = shown.get((group,), nothing)[name].drop_nulls().sort().to_numpy()
             of = unseen.greatest if name.startswith("high") else unseen.least
@@ -203,9 +203,7 @@ def _with_unseen(
             # The shortest that these may be is 0 ns.
             low_max=pl.when(possible).then(pl.col("low_max").fill_null(0)).otherwise("low_max"),
             high_max=pl.max_horizontal("high_max", "unseen_max"),
-            **{
-                name: pl.when(possible).then(f"{name}_right").otherwise(name) for name in quantiles
-            },
+            **{name: pl.when(possible).then(f"{name}_right").otherwise(name) for name in quantiles},
         )
         .select(found.columns[: found.columns.index("unseen")])
     )

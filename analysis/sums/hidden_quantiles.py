@@ -15,16 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from schedscope.analysis.sums.quantiles import rank
+from schedscope.store.losses import FASTEST
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import polars as pl
 
     Ints = npt.NDArray[np.int64]
-
-
-_FASTEST = 250
-"""No CPU records a sequence of events faster than one in so many ns (docs/trace-model.md)."""
 
 
 @dataclass(frozen=True)
@@ -72,5 +69,5 @@ class Hidden:
 
 def hidden(once: pl.Series, stretches: pl.Series, most: int) -> Hidden:
     """Of a group; lengths in ns become those of upper bounds, which have a last bit."""
-    room = int((stretches // _FASTEST + 1).sum())
+    room = int((stretches // FASTEST + 1).sum())
     return Hidden((once * 2).to_numpy(), (stretches * 2).to_numpy(), min(most, room))

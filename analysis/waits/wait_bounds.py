@@ -9,7 +9,7 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.recording.unknown_time import possible_waits
 from schedscope.analysis.threads.of_threads import threads_with
-from schedscope.store.losses import IS_BREAK
+from schedscope.store.losses import FASTEST, IS_BREAK
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -69,8 +69,6 @@ def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
     return spans.join(known, on="utid").filter(where).select("utid", "since", "until")
 
 
-_FASTEST = 250
-"""No CPU records a sequence of events faster than one in so many ns (docs/trace-model.md)."""
 _MANY = 1 << 40
 """More lost events than this are no other bound."""
 
@@ -84,7 +82,7 @@ def counted_losses(trace: Trace) -> tuple[int, bool]:
     unplaced = trace.info.get("unplaced_losses") or []
     told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
     silent = pl.col("reason").is_in(["absent", "unrecorded"])
-    room = (pl.col("ts_end") - pl.col("ts_begin")) // _FASTEST
+    room = (pl.col("ts_end") - pl.col("ts_begin")) // FASTEST
     number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0).clip(0, _MANY))
     number = number.cast(pl.Int64)
     known = ~IS_BREAK & ((number > 0) | pl.col("cpu").is_in(told.implode()))

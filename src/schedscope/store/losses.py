@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
+FASTEST = 250
+"""No CPU records a sequence of events faster than one in so many ns (docs/trace-model.md)."""
+
 IS_BREAK = pl.col("reason") == "chain_break"
 """Of rows of `losses`: broken chains, which the source does not report."""
 
