@@ -86,9 +86,10 @@ def test_a_kept_recording_is_what_its_kernel_says(
     # The kernel does not count those of a thread that was preempted on its way to sleep.
     assert verdict.switch_ins <= 2, verdict.examples
     if run["counted"]:  # else time is the host's, and its load counts
-        # The CPUs take turns of 20 us: one of all others may lie inside each wait.
+        # The CPUs take turns of 20 us: one of all others may lie inside each wait. The kernel's
+        # wait ends before a program of sched_ext dispatches, which takes up to 80 us; ours after.
         truth = (unpacked / "truth.tsv").read_text().splitlines()
-        turns = 20_000 * (int(run["smp"].split(",")[0]) - 1)
+        turns = 20_000 * (int(run["smp"].split(",")[0]) - 1 + 4 * ("scx" in run["options"]))
         inside = turns * sum(int(row.split("\t")[6]) for row in truth)
         delay, room = verdict.delay - verdict.asleep, max(0.03 * verdict.delay, inside)
         assert verdict.queued - room < delay < verdict.possible + room, verdict
