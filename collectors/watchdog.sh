@@ -310,6 +310,8 @@ watch_limits() {
         fi
         watch_last=$watch_left watch_waited=0
     done
+    # If capture lives, it learns here that nothing records any more.
+    watch_tell "$watch_wake"
 }
 
 # ------------------------------------------------------------------ the end
