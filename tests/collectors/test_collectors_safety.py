@@ -156,6 +156,26 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
     assert run.leftovers() == []
 
 
+@pytest.mark.needs("linux", "root", "perf")
+def test_size_limit_is_reported_where_perf_ends_after_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a storm leaves it no CPU to end on; the window ends with its recording."""
+    slow = tmp_path / "bin" / "perf"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\n{shutil.which("perf")} "$@"\n[ "$1" != record ] || sleep 3\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    words = ["-t", "perf", "--max-size", "4M", "-o", "x", "--"]
+    run = Run(*words, sys.executable, "-c", STORM, "2", cwd=tmp_path)
+    assert run.wait(120) == 0, run.said
+    assert "reached 4 MiB (--max-size)" in run.said
+    assert meta(tmp_path / "x.capture")["complete"] is True
+    # Far from the 2 s of the command.
+    assert schedscope.open(tmp_path / "x.capture").duration < 1_000_000_000
+    assert run.leftovers() == []
+
+
 def test_burst_after_a_quiet_time_is_limited_at_once(tmp_path: Path) -> None:
     """With a check every ten seconds after a quiet time it would go on for eight."""
     load = "sleep 4; date +%s >began; head -c 64000000 /dev/zero >x.capture.partial/burst; sleep 30"
@@ -233,7 +253,7 @@ def test_full_disk_ends_the_tools_and_is_reported(
         ]
         assert content["window"]["end"] <= max(stamps) + 1_000_000
     else:
-        assert content["window"]["end"] is None
+        assert content["window"]["end"] is None, run.said
         assert (
             schedscope.open(small_disk / "x.capture", cache=tmp_path / "c")
             .switches.collect()
