@@ -149,9 +149,9 @@ perf_start() {
 perf_stop() {
     guard_window_end
     guard_end || fail_text="the process that watches perf was killed"
-    # perf may take seconds to end after that, and the command may have ended meanwhile.  Then the
-    # last sample is all that shows when it stopped.
-    if [ -z "$limit_text" ] && [ -n "$perf_limit" ] && grep -q "$guard_full" stderr.txt; then
+    # perf may take seconds to end after that, and the command may have ended meanwhile: the last
+    # sample is all that shows when it stopped.
+    if [ -n "$perf_limit" ] && grep -q "$guard_full" stderr.txt; then
         limit_text="the recording reached $((max_size_kb / 1024)) MiB (--max-size)"
         window_end=
     fi
