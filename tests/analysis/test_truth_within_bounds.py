@@ -6,11 +6,9 @@ Every column that has a `NAME_high` is compared with the same question of the wh
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ import pytest
 from faults import mutations, recording, truth
 from faults.mutations import KINDS, Draw
 from faults.recording import Recording
+from faults.summaries import depths
 
 import schedscope as ss
 from schedscope.analysis.starvation.possible import possible_episodes
@@ -46,8 +45,7 @@ THREADS = 2
 saw them: of what came before it says nothing."""
 
 QUESTIONS: dict[str, Callable[[ss.Trace, pl.Expr], pl.DataFrame]] = {
-    # How many waits a hole hides is unknown: its quantiles and mean allow for one of each thread.
-    "latency": lambda t, who: ss.latency(t, where=who, quantiles=[]).drop("mean", "mean_high"),
+    "latency": lambda t, who: ss.latency(t, where=who),
     "slowdown": lambda t, who: ss.slowdown(t, by="tid", where=who),
     "wait_breakdown": lambda t, who: ss.wait_breakdown(t, by="tid", where=who),
     "fairness": lambda t, who: ss.fairness(t, where=who),
@@ -60,35 +58,6 @@ KEYS = {
     "fairness": ["tid", "sharing"],
     "interference": ["kind", "tid"],
 }
-
-
-def depths(damaged: ss.Trace, whole: ss.Trace, who: pl.Expr) -> list[pl.DataFrame]:
-    """The depth of the queue over the time that the damaged recording shows, and what it was."""
-    ours, true = (restrict_to_threads(trace, who) for trace in (damaged, whole))
-    said = ss.queue_depth_summary(ours, by="all", running=False)
-    seen = ss.queue_depth(ours, by="all").drop_nulls("running")
-    of_level: Counter[int] = Counter()
-    steps = ss.queue_depth(true, by="all").select("ts", "dur", "waiting").rows()
-    starts = [ts for ts, _, _ in steps]
-    for begin, dur in seen.select("ts", "dur").iter_rows():
-        first = max(bisect.bisect_right(starts, begin) - 1, 0)
-        for ts, length, waiting in steps[first : bisect.bisect_left(starts, begin + dur)]:
-            of_level[waiting] += max(0, min(begin + dur, ts + length) - max(begin, ts))
-    time = of_level.total()
-    figures: dict[str, float] = {}
-    if time:
-        held = sorted(of_level.items())
-        figures["mean"] = sum(level * dur for level, dur in held) / time
-        figures["max"] = max(level for level, dur in held if dur)
-        for share in (50, 90, 99):
-            until = itertools.accumulate(dur for _, dur in held)
-            figures[f"p{share}"] = next(
-                level for (level, _), end in zip(held, until, strict=True)
-                if end * 100 >= share * time
-            )  # fmt: skip
-    bounds = {f"{name}_high": value for name, value in figures.items()}
-    named = [name for name in said.columns if name.removesuffix("_high") in figures]
-    return [said.select(named), pl.DataFrame([figures | bounds])]
 
 
 def starved(trace: ss.Trace, who: pl.Expr) -> pl.DataFrame:
@@ -181,7 +150,7 @@ def test_bounds_for_a_damaged_recording_contain_the_truth(
         answers = {
             question: [ask(trace, who) for trace in both] for question, ask in QUESTIONS.items()
         }
-        answers["queue_depth"] = depths(*both, who)
+        answers["queue_depth"] = depths(*(restrict_to_threads(one, who) for one in both))
         for question, (said, true) in answers.items():
             found = outside(said, true, KEYS.get(question, []))
             wrong += [f"{question} of {tid}: {one}" for one in found]
