@@ -218,7 +218,7 @@ site: build $(VENV)/release.stamp
 $(VENV)/release.stamp: $(VENV)/python.stamp $(LOCKED_RELEASE)
 	$(RUN) -m pip install -q --require-hashes -r $(LOCKED_RELEASE)
 	test -x $(VENV)/bin/cargo-cyclonedx || \
-	  cargo install -q --locked --root $(VENV) cargo-cyclonedx@0.5
+	  cargo install -q --locked --root $(VENV) --version '^0.5' cargo-cyclonedx
 	@touch $@
 
 release: $(VENV)/release.stamp
