@@ -77,8 +77,11 @@ def counted_losses(trace: Trace) -> tuple[int, bool]:
     """How many events were lost, as far as that was counted, and whether all were.
 
     No more waits than these are missing altogether: each of them ended with a switch. A CPU of
-    which nothing was recorded may have had as many as it can have.
+    which nothing was recorded may have had as many as it can have, and so may all where a filter
+    left out switches.
     """
+    if "filtered" in trace.info:
+        return trace.duration // FASTEST * max(1, trace.ncpu), True
     unplaced = trace.info.get("unplaced_losses") or []
     told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
     silent = pl.col("reason").is_in(["absent", "unrecorded"])

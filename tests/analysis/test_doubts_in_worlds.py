@@ -123,6 +123,7 @@ WORLDS: list[tuple[Callable[[], ss.Trace], dict[str, dict[str, float]]]] = [
             "jain_index": {"n_excluded": 6},
             "lag": {"unknown": 204},
             "latency": {
+                "n_high": 7,
                 "n_censored": 3,
                 "n_excluded": 5,
                 "total_high": 182,
