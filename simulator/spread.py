@@ -30,25 +30,31 @@ if TYPE_CHECKING:
 PARTS = 16
 """Into which a recording is divided."""
 
-FEW = {"cpu_time": 0.15, "waiting": 1.0, "wait_p99": 1.0}
-"""The standard deviation of logarithms where one wait is all of the waiting; twice that beside
-others that take `BUSY`. This and all below was set on half of the kinds of change of
-`research/benchmarks/campaign/kinds.py`, and proved on the others (research/notes/kinds.md)."""
+FEW = {"cpu_time": 0.15, "waiting": 0.6, "wait_p99": 0.6}
+"""The standard deviation of logarithms where one wait is all of the waiting. This and all below was
+set on half of the kinds of change of `research/benchmarks/campaign/kinds.py`, and proved on the
+others (research/notes/kinds.md)."""
 
-OTHERS, MOST = 6.0, 0.85
+OTHERS, MOST = 10.0, 0.85
 """Others take at most so many times the CPU time in another recording, and no larger share; at
 least that part of it."""
+
+ALIKE = 0.1
+"""Others take as much in another recording if their share is at most so far from the one here."""
 
 OWN = 0.2
 """What the workload's own threads count for in how long each of them waits."""
 
-SHIFTS = {"cpu_time": 0.1, "waiting": 1.0, "wait_p99": 1.0}
+SHIFTS = {"cpu_time": 0.2, "waiting": 1.0, "wait_p50": 0.6, "wait_p99": 0.8}
 """How much a figure follows from what others do."""
 
-BESIDE = {"cpu_time": 0.05, "waiting": 0.3, "wait_p99": 0.3}
+BESIDE = {"cpu_time": 0.15, "waiting": 0.2, "wait_p99": 0.1, "throughput": 0.4}
 """What is left where others take `BUSY` of the CPU time or more: which of them, and when."""
 
 BUSY = 0.1
+
+_AS = {"throughput": "cpu_time"}
+"""A figure that differs by chance as another one does."""
 
 UNKNOWN = math.log(2)
 """Of a 99th percentile if all waits are in one part."""
@@ -64,13 +70,13 @@ def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
     """
     if way.trace.metadata("source", "format") == "simulation":
         return {}
-    outside = outside_share(way)
+    outside = outside_share(way.trace, way.selected)
     beside = min(1.0, outside / BUSY)
     return {
         service: {
             # Chance affects both recordings.
             **{
-                key: math.hypot(math.sqrt(2) * own.get(key, 0.0), most * beside)
+                key: math.hypot(math.sqrt(2) * own.get(_AS.get(key, key), 0.0), most * beside)
                 for key, most in BESIDE.items()
             },
             "outside": outside,
@@ -79,41 +85,53 @@ def spreads(way: Replay, named: pl.DataFrame) -> dict[str, dict[str, float]]:
     }
 
 
-def from_others(key: str, outside: float) -> tuple[float, float]:
+def from_others(key: str, outside: float, near: float | None = None) -> tuple[float, float]:
     """By how much a figure may be lower and higher, as logarithms, if others do not take the same
-    share of the CPU time again.
+    share of the CPU time again, or one that is so `near`.
 
     >>> [round(math.exp(x), 2) for x in from_others("waiting", 0.5)]
     [4.53, 5.0]
+    >>> [round(math.exp(x), 2) for x in from_others("waiting", 0.5, near=0.1)]
+    [1.4, 1.43]
     >>> from_others("waiting", 0.0)
     (0.0, 0.0)
     """
     # The little time of kernel threads and a recorder on a quiet host is the same again.
     times = 1 + (OTHERS - 1) * min(1.0, outside / BUSY)
     least, most = outside / times, max(outside, min(MOST, times * outside))
+    if near is not None:
+        least, most = max(least, outside - near), min(most, outside + near)
+    ends = [moved(key, outside, share) for share in (least, most)]
+    return -min(0.0, *ends), max(0.0, *ends)
+
+
+def moved(key: str, outside: float, then: float) -> float:
+    """By how much a figure changes, as a logarithm, if others take `then` instead of `outside`."""
     if key == "throughput":
-        left = [math.log(1 - min(share, 0.97)) for share in (least, outside, most)]
-        return left[1] - left[2], left[0] - left[1]
-    here = _crowding(outside)
-    part = SHIFTS.get(key, 0.0)
-    return part * (here - _crowding(least)), part * (_crowding(most) - here)
+        here, there = (math.log(1 - min(share, 0.97)) for share in (outside, then))
+        return there - here
+    return SHIFTS.get(key, 0.0) * (_crowding(then) - _crowding(outside))
 
 
 def _crowding(outside: float) -> float:
     return math.log((outside + OWN) / (1 - min(outside, 0.97)))
 
 
-def outside_share(way: Replay) -> float:
+def outside_share(
+    trace: Trace, selected: pl.Series | None = None, besides: pl.Series | None = None
+) -> float:
     """The share of CPU time that is not the recorded command's; where no command was recorded, not
-    that of the selected threads; 0 if neither is known."""
-    trace = way.trace
+    that of the selected threads; 0 if neither is known. The time of threads `besides` is nobody's.
+    """
     mine = _of_command(trace)
     if mine is None:
-        mine = way.selected
+        mine = selected
     if mine is None:
         return 0.0
     inside = pl.col("utid").is_in(mine.implode())
     ran = trace.states.filter(pl.col("state") == "running", pl.col("utid") >= trace.ncpu)
+    if besides is not None:
+        ran = ran.filter(~pl.col("utid").is_in(besides.implode()))
     sums = ran.select(own=pl.col("dur").filter(inside).sum(), total=pl.col("dur").sum()).collect()
     own, total = sums.row(0)
     return 1 - own / total if total else 0.0

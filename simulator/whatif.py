@@ -8,6 +8,7 @@ the second can be trusted, for each service.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +66,8 @@ AS_WELL = 1.1
 """Another extraction explains a recording as well if its replay is off by at most this many times
 the factor by which the first one is, in the figure that is off most."""
 
+ENDS = ("low", "high")
+
 CONFIGURATIONS = ("recorded", "replayed", "changed")
 
 SCHEMA = pl.Schema(
@@ -90,6 +93,8 @@ SCHEMA = pl.Schema(
         "throughput": pl.Float64(),
         "throughput_low": pl.Float64(),
         "throughput_high": pl.Float64(),
+        **{f"{key}_alike_{end}": pl.Int64() for key in RANGES for end in ENDS},
+        **{f"{RATE}_alike_{end}": pl.Float64() for end in ENDS},
         "replay_error": pl.Float64(),
         "p99_error": pl.Float64(),
         "verdict": pl.Enum(VERDICTS),
@@ -188,6 +193,8 @@ def whatif(
       the one by which recordings of one workload lie apart (`APART`). They are combined as the
       root of the sum of the squared logarithms. In a doubtful answer the ranges of waiting are
       wider by `replay_error`, if that is more;
+    * `*_alike_low`, `*_alike_high`: the range of `changed` among recordings in which others take as
+      much of the CPU time as in this one (the middle one of several), give or take `ALIKE`;
     * `replay_error`: replayed over recorded, or its inverse, for `cpu_time` or `waiting`, whichever
       factor is larger; quantities below 0.1 % of the machine's time count as that;
     * `p99_error`: the same of `wait_p99`, times below 20 us counting as that;
@@ -210,7 +217,8 @@ def whatif(
       one of another `family`, about which the replay of the recorded configuration says nothing:
       then no figure is good;
     * `others_share`: the share of CPU time that was not the recorded command's, or not that of the
-      selected threads: ranges from fewer than three captures are wider by it;
+      selected threads, in the middle one of several captures: ranges from fewer than three are
+      wider by it;
     * `verdict`: `good` if all figures are, `refused` if CPU time or waiting is, else `doubtful`.
       All figures are as bad as `cause_error` and `test_error` are by the same factors, and as the
       factor by which more threads are alive at once than ever in the recording: whatever limited
@@ -470,7 +478,8 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
         last |= of_test([one.tested for one in captures], service, then)
         doubt = sums if sums > BOUND else 1
         fitted = _mean_square([one.was.spreads.get(service, {}) for one in captures])
-        last["others_share"] = fitted.get("outside")
+        shares_seen = [one["fitted"]["outside"] for one in said if one["fitted"]]
+        last["others_share"] = statistics.median(shares_seen) if shares_seen else None
         crossed = captures[0].model != SAME
         widest = of_change(said, errors, doubt, fitted, crossed=crossed)
         unclear: dict[str, set[str]] = {}
@@ -490,7 +499,7 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
             last |= {**then, **widest}
             for key in FIGURES:
                 if last[f"{key}_verdict"] == "refused":
-                    last |= dict.fromkeys((key, f"{key}_low", f"{key}_high"))
+                    last |= dict.fromkeys(_of_figure(key))
                     if key == "waiting":
                         last["wait_mean"] = None
             last = {key: value for key, value in last.items() if key in {by, *SCHEMA}}
@@ -517,8 +526,13 @@ def combine(captures: Sequence[Asked], by: str) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={by: pl.String(), **SCHEMA})
 
 
-_OF_WORK = ("cpu_time", "cpu_time_low", "cpu_time_high", "cpu_time_verdict")
-_OF_RATE = ("throughput", "throughput_low", "throughput_high")
+def _of_figure(key: str) -> tuple[str, ...]:
+    """A figure and the ends of its ranges."""
+    return (key, *(f"{key}{alike}_{end}" for alike in ("", "_alike") for end in ENDS))
+
+
+_OF_WORK = (*_of_figure("cpu_time"), "cpu_time_verdict")
+_OF_RATE = _of_figure(RATE)
 
 
 def _of(capture: Asked, service: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from schedscope.analysis.asking.needs import has
 from schedscope.analysis.asking.policies import version_of
 from schedscope.simulator.recorded_scheduler import recorded_policy
 from schedscope.simulator.replay import replay
-from schedscope.simulator.spread import BUSY, MOST, OTHERS
+from schedscope.simulator.spread import ALIKE
 from schedscope.simulator.wait_causes import QUOTA, THREADS
 from schedscope.simulator.whatif_ranges import ENOUGH
 from schedscope.simulator.whatif_verdicts import BOUND, BRIEF, FAMILY, NARROW, REFUSED, WAITS_FOR
@@ -120,25 +120,35 @@ def _chance(told: pl.DataFrame, by: str, captures: int) -> list[str]:
             f"of fewer than {least} waits the 99th percentile is one of the longest, which is"
             f" chance: {_some([repr(s) for s in few[by]])}"
         )
-    wide = real.filter(pl.col("waiting_high") > NARROW**2 * pl.col("waiting_low").clip(BRIEF))
     outside = max(real["others_share"].to_list(), default=0.0)
-    if captures < ENOUGH and outside >= BUSY:
+    if outside >= ALIKE:
+        low, high = percent(outside - ALIKE), percent(min(1.0, outside + ALIKE))
+        more = "" if captures >= ENOUGH else f", from {ENOUGH} captures on (--again) as they show it"
         found.append(
-            f"ranges are wide because others took {percent(outside)} of the CPU time, and may take"
-            f" {OTHERS:g} times as much or a part of that in another recording, up to"
-            f" {percent(MOST)}: from {ENOUGH} captures on (--again) ranges show how much that is"
+            f"ranges in brackets hold while others take {low} to {high} of the CPU time, as here;"
+            f" whatever they take, {_whatever(real, by)} (columns *_low and *_high{more})"
         )
-    elif captures < ENOUGH and outside:
+    elif outside:
         found.append(
             f"ranges hold while others take as little of the CPU time as here ({percent(outside)})"
         )
-    if wide.height and (captures >= ENOUGH or outside < BUSY):
+    wide = real.filter(
+        pl.col("waiting_alike_high") > NARROW**2 * pl.col("waiting_alike_low").clip(BRIEF)
+    )
+    if wide.height:
         apart = "captures lie far apart" if captures >= ENOUGH else "one capture cannot say more"
         found.append(
             f"waiting is doubtful where its range reaches further than a factor of {NARROW:g} from"
             f" its middle: {apart}"
         )
     return found
+
+
+def _whatever(real: pl.DataFrame, by: str) -> str:
+    """The range of waiting of the service that waits longest, whatever others take."""
+    row = real.row(0, named=True)
+    low, high = (duration(row[f"waiting_{end}"]) for end in ("low", "high"))
+    return f"{row[by]!r} waits {low} to {high}"
 
 
 def _with(rows: pl.DataFrame, by: str, error: str) -> str:

@@ -22,7 +22,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from schedscope.simulator.spread import BUSY, FEW, from_others
+from schedscope.simulator.spread import ALIKE, FEW, from_others, moved
 from schedscope.simulator.whatif_verdicts import BRIEF, RATE
 
 APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p50": 0.20, "wait_p99": 0.20}
@@ -56,28 +56,32 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 RANGES = tuple(APART)
 WAITS = ("waiting", "wait_p50", "wait_p99")
 
-_MEDIANS = (("wait_p30", "wait_p70"), ("wait_p10", "wait_p90"))
+_MEDIANS = ("wait_p30", "wait_p70")
 """Which of the waits are short and which are long changes from one recording to the next, and the
-median with it: the median of another one is a wait between these two percentiles, where others take
-little CPU time and where they take `BUSY` of it or more."""
+median with it: the median of another one is a wait between these two percentiles."""
+
+QUANTILES = ("wait_p50", "wait_p99")
+"""These differ by `BRIEF` besides: of waits of 4 us another recording may have 20 us."""
 
 
 def extremes(
     runs: Sequence[Mapping[str, Any]],
     widths: Mapping[str, tuple[float, ...]] | None = None,
     ends: Mapping[str, tuple[str, str]] | None = None,
+    brief: int = 0,
 ) -> dict[str, Any]:
     """The lowest and the highest of each figure, moved down and up by these logarithms; of some
-    figures two others stand for its `ends`."""
+    figures two others stand for its `ends`. `QUANTILES` are moved by so much of `brief` as well."""
     found: dict[str, Any] = {}
     for key in _APART:
+        more = brief if key in QUANTILES else 0
         down, up = (widths or {}).get(key, (0.0, 0.0))
         lower, upper = (ends or {}).get(key, (key, key))
         lows = [run[lower] for run in runs if run.get(lower) is not None]
         highs = [run[upper] for run in runs if run.get(upper) is not None]
         whole = key != RATE
-        low = min(lows) / math.exp(down) if lows else None
-        high = max(highs) * math.exp(up) if highs else None
+        low = max(0, (min(lows) + more) / math.exp(down) - more) if lows else None
+        high = (max(highs) + more) * math.exp(up) - more if highs else None
         found[f"{key}_low"] = math.floor(low) if whole and low is not None else low
         found[f"{key}_high"] = math.ceil(high) if whole and high is not None else high
     return found
@@ -91,18 +95,62 @@ def of_change(
     *,
     crossed: bool = False,
 ) -> dict[str, Any]:
-    """The range of the change: of each capture what was `recorded`, and all replays with it.
+    """The range of the change: of each capture what was `recorded`, and all replays with it; and
+    that of recordings in which others take as much as in the middle one of these (`*_alike_*`).
 
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
     it is not. `fitted`: how far recordings lie apart besides, estimated from one of them, and the
     share of others (`schedscope.simulator.spread`). `crossed`: under another policy than recorded.
     """
+    rest = (errors, doubt, fitted or {})
+    found = _of_captures(captures, *rest, crossed=crossed)
+    shares = [one["fitted"]["outside"] for one in captures if one.get("fitted")]
+    middle = statistics.median(shares) if shares else 0.0
+    same = [_beside(one, middle) for one in captures]
+    rest = (errors, doubt, {**fitted, "outside": middle} if fitted else {})
+    alike = _of_captures(same, *rest, crossed=crossed, near=ALIKE)
+    for key in _APART:
+        found |= {f"{key}_alike_{end}": alike[f"{key}_{end}"] for end in ("low", "high")}
+    return found
+
+
+def _beside(capture: Mapping[str, Any], share: float) -> dict[str, Any]:
+    """The same capture if others had taken that share."""
+    fitted = capture.get("fitted")
+    if not fitted:
+        return dict(capture)
+    factors = {key: math.exp(moved(key, fitted["outside"], share)) for key in _APART}
+    factors |= dict.fromkeys(_MEDIANS, factors["wait_p50"])
+
+    def scaled(run: Mapping[str, Any]) -> dict[str, Any]:
+        values = {key: run[key] * factors[key] for key in factors if run.get(key) is not None}
+        return {**run, **values}
+
+    return {
+        **capture,
+        "recorded": scaled(capture["recorded"]),
+        "changes": [scaled(run) for run in capture["changes"]],
+        "fitted": {**fitted, "outside": share},
+    }
+
+
+def _of_captures(
+    captures: Sequence[Mapping[str, Any]],
+    errors: Mapping[str, float],
+    doubt: float,
+    fitted: Mapping[str, float],
+    *,
+    crossed: bool,
+    near: float | None = None,
+) -> dict[str, Any]:
     off = {key: max(abs(math.log(errors.get(key, 1))), _doubt(key, doubt)) for key in _APART}
     if len(captures) < ENOUGH:
-        return _of_few(captures, off, fitted or {}, crossed=crossed)
+        return _of_few(captures, off, fitted, crossed=crossed, near=near)
     each = [
-        _of_few([one], off, one["fitted"], crossed=crossed) for one in captures if one.get("fitted")
+        _of_few([one], off, one["fitted"], crossed=crossed, near=near)
+        for one in captures
+        if one.get("fitted")
     ]
     found: dict[str, Any] = {}
     for key in _APART:
@@ -134,26 +182,25 @@ def _of_few(
     fitted: Mapping[str, float],
     *,
     crossed: bool,
+    near: float | None,
 ) -> dict[str, Any]:
     """The range from captures that do not show how far apart they lie: from the lowest to the
     highest replay, and beyond them by what replays are `off`, by chance and by what others do.
     """
     runs = [run for one in captures for run in one["changes"]]
     outside = fitted.get("outside", 0.0)
-    spread = {**fitted, RATE: fitted.get("cpu_time", 0.0)}
     # A simulated recording, for which nothing is fitted, would be the same again.
     all_runs = [run for one in captures for run in (one["recorded"], *one["changes"])]
     few = max((run.get("few") or 0.0 for run in all_runs), default=0.0) if fitted else 0.0
-    chance = math.sqrt(few) * (1 + min(1.0, outside / BUSY))
     widths = {}
     for key, usual in _APART.items():
-        parts = (usual, spread.get(key, 0.0), FEW.get(key, 0.0) * chance, _CROSS[key] * crossed)
-        apart = INTERVAL * math.hypot(*parts)
+        of_few = FEW.get(key, 0.0) * math.sqrt(few)
+        apart = INTERVAL * math.hypot(usual, fitted.get(key, 0.0), of_few, _CROSS[key] * crossed)
         widths[key] = tuple(
-            math.hypot(off[key], apart, further) for further in from_others(key, outside)
+            math.hypot(off[key], apart, further) for further in from_others(key, outside, near)
         )
-    ends = {"wait_p50": _MEDIANS[outside >= BUSY]} if fitted else {}
-    found = extremes(runs, widths, ends)
+    ends = {"wait_p50": _MEDIANS} if fitted else {}
+    found = extremes(runs, widths, ends, BRIEF if fitted else 0)
     for key, (_, up) in widths.items():
         # No factor enlarges a replay without waits.
         if found[f"{key}_high"] == 0 and (fitted or off[key]):

@@ -141,10 +141,11 @@ def model_apart(recorded: str | Policy, asked: str | Policy) -> str:
 
 
 def unsure(row: Mapping[str, Any], ranges: Mapping[str, Any]) -> set[str]:
-    """The figures of a recorded host that are too wide, or rest on too few waits, to be good."""
+    """The figures of a recorded host that are too wide, or rest on too few waits, to be good: even
+    while others take as much of the CPU time as here."""
     found = {key for key, least in WAITS_FOR.items() if 0 < (row["n_waits"] or 0) < least}
     for key in (*FIGURES, RATE):
-        low, high = ranges.get(f"{key}_low"), ranges.get(f"{key}_high")
+        low, high = ranges.get(f"{key}_alike_low"), ranges.get(f"{key}_alike_high")
         if low is not None and high is not None:
             floor = 1.0 if key == RATE else BRIEF
             if times(high, low, floor) > NARROW**2:

@@ -47,6 +47,7 @@ from schedscope.simulator.named_threads import matching
 from schedscope.simulator.nearest_way import nearest_way
 from schedscope.simulator.replay import Replay
 from schedscope.simulator.services import figures, services
+from schedscope.simulator.spread import ALIKE, outside_share
 from schedscope.simulator.time_limited import paces, throughput
 from schedscope.simulator.whatif import Asked, as_it_was, combine, gathered
 from schedscope.simulator.whatif_ranges import RANGES
@@ -57,6 +58,7 @@ HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "collectors" / "capture"
 GROUPS = Path("/sys/fs/cgroup/cpu")
 SHARES, QUOTA_US = 1024, 50_000
+LOOP = "more-load"
 
 BUILD = (
     "SRC = $(shell seq 1 12)\nall: $(SRC:%=%.o)\n%.o: unit.c\n\tgcc -O1 -c -o /dev/null unit.c\n"
@@ -192,10 +194,13 @@ def groups(weights: dict[str, int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loops(n: int) -> Iterator[None]:
-    """So many loops, in a session of their own."""
+def loops(folder: Path, n: int) -> Iterator[None]:
+    """So many loops, in a session of their own, called `LOOP`."""
     text = f"for i in $(seq {n}); do (while :; do :; done) & done; wait"
-    running = subprocess.Popen(["sh", "-c", text], start_new_session=True) if n else None
+    shell = folder / LOOP
+    if not shell.exists():
+        shell.symlink_to("/bin/sh")
+    running = subprocess.Popen([shell, "-c", text], start_new_session=True) if n else None
     try:
         yield
     finally:
@@ -218,9 +223,10 @@ def record(
     if path.exists():
         return
     half_made = folder / "half-made.capture"
-    shutil.rmtree(half_made, ignore_errors=True)
+    for left in (half_made, half_made.with_name(half_made.name + ".partial")):
+        shutil.rmtree(left, ignore_errors=True)
     extras = ["--with", kind.extras] if kind.extras else []
-    with groups(kind.weights if then else {}), loops(kind.load if then else 0):
+    with groups(kind.weights if then else {}), loops(folder, kind.load if then else 0):
         subprocess.run(
             ["sh", CAPTURE, "-q", *extras, "-o", half_made, "--", "sh", "-c", command(words)],
             check=True,
@@ -308,14 +314,24 @@ def real(folder: Path, kind: Kind, label: str, run: int) -> dict[str, dict[str, 
     return found
 
 
+def others(folder: Path, label: str, run: int) -> float:
+    """The share of CPU time that others took in a recording, the load of its kind left out; kept."""
+    kept = path_of(folder, label, run).with_suffix(".others")
+    if not kept.exists():
+        trace = ss.open(path_of(folder, label, run))
+        loops = trace.threads.filter(pl.col("comm").cast(pl.String) == LOOP).select("utid").collect()
+        kept.write_text(repr(outside_share(trace, besides=loops["utid"])))
+    return float(kept.read_text())
+
+
 def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[str, Any]]:
     """From each capture alone, and from all: each figure, its range, and what happened.
 
     From each alone also with nothing changed, which the other recordings as it is say.
     """
     (before, *_), (after, *_) = sides(kind)
-    came = [real(folder, kind, after, run) for run in range(runs)]
-    were = [real(folder, kind, before, run) for run in range(runs)]
+    came = [_real(folder, kind, after, run) for run in range(runs)]
+    were = [_real(folder, kind, before, run) for run in range(runs)]
     each = [said(folder, kind, run) for run in range(runs)]
     common = {"kind": kind.name, "half": "aside" if aside(number) else "open"}
     for used in [*([run] for run in range(runs)), list(range(runs))]:
@@ -333,7 +349,19 @@ def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[s
                 yield {**about, "changed": False, **row}
 
 
-Figures = Sequence[Mapping[str, Mapping[str, Any]]]
+@dataclass(frozen=True)
+class Real:
+    """A recording: the figures of each service, and the share that others took."""
+
+    figures: Mapping[str, Mapping[str, Any]]
+    others: float
+
+
+def _real(folder: Path, kind: Kind, label: str, run: int) -> Real:
+    return Real(real(folder, kind, label, run), others(folder, label, run))
+
+
+Figures = Sequence[Real]
 
 
 def _figures(
@@ -343,20 +371,29 @@ def _figures(
     frame = combine(told, kind.by)
     for row in frame.filter(configuration="changed").iter_rows(named=True):
         service = row[kind.by]
-        old, new = ([one[service] for one in side if service in one] for side in (were, came))
+        old, new = (
+            [one.figures[service] for one in side if service in one.figures]
+            for side in (were, came)
+        )
         if service in IGNORED or len(old) < len(were) or len(new) < len(came):
             continue
         if statistics.median(one["cpu_time"] for one in old) < LEAST:
             continue
         for figure in SHOWN:
             first, then = (
-                sorted(float(one[figure]) for one in side if one.get(figure) is not None)
+                [float(one[figure]) for one in side if one.get(figure) is not None]
                 for side in (old, new)
             )
             short = len(first) < len(old) or len(then) < len(new)
             if short or row[f"{figure}_verdict"] is None:
                 continue
             low, high = row.get(f"{figure}_low"), row.get(f"{figure}_high")
+            ends = [row.get(f"{figure}_alike_{end}") for end in ("low", "high")]
+            near = [
+                value
+                for value, one in zip(then, came, strict=True)
+                if abs(one.others - (row["others_share"] or 0.0)) <= ALIKE
+            ]
             yield {
                 "service": service,
                 "figure": figure,
@@ -367,6 +404,10 @@ def _figures(
                 "before": first,
                 "after": then,
                 "inside": _inside(then, low, high),
+                "alike_low": ends[0],
+                "alike_high": ends[1],
+                "alike": len(near),
+                "alike_inside": _inside(near, *ends),
                 "busy": row["others_share"],
             }
 
@@ -405,6 +446,10 @@ COLUMNS = pl.Schema(
         "before": pl.List(pl.Float64()),
         "after": pl.List(pl.Float64()),
         "inside": pl.Int64(),
+        "alike_low": pl.Float64(),
+        "alike_high": pl.Float64(),
+        "alike": pl.Int64(),
+        "alike_inside": pl.Int64(),
         "busy": pl.Float64(),
         "refused": pl.String(),
     }
@@ -423,6 +468,7 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
         new=pl.max_horizontal(pl.col("after").list.median(), floor),
         said=pl.max_horizontal("predicted", floor),
         width=pl.max_horizontal("high", floor) / pl.max_horizontal("low", floor),
+        alike_width=pl.max_horizontal("alike_high", floor) / pl.max_horizontal("alike_low", floor),
         up=pl.col("after").list.min() > pl.col("before").list.max(),
         down=pl.col("after").list.max() < pl.col("before").list.min(),
         noise=(
@@ -435,6 +481,7 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     off = (pl.col("said").log() - pl.col("new").log()).abs().exp()
     still = (pl.col("old").log() - pl.col("new").log()).abs().exp()
     one_in = pl.col("inside").is_not_null()
+    some_alike = pl.col("alike_inside").is_not_null() & (pl.col("alike") > 0)
     return (
         told.group_by(*keys, maintain_order=True)
         .agg(
@@ -442,13 +489,21 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
             inside=pl.col("inside").sum(),
             recordings=pl.col("after").list.len().filter(one_in).sum(),
             width=pl.col("width").filter(one_in).median(),
+            long=(pl.col("high") - pl.col("low")).filter(one_in).median(),
+            alike_inside=pl.col("alike_inside").sum(),
+            alike=pl.col("alike").filter(some_alike).sum(),
+            alike_width=pl.col("alike_width").filter(one_in).median(),
+            alike_long=(pl.col("alike_high") - pl.col("alike_low")).filter(one_in).median(),
             right=(apart & right).sum(),
             separated=apart.sum(),
             off=off.filter(pl.col("predicted").is_not_null()).median(),
             no_change=still.median(),
             noise=pl.col("noise").median(),
         )
-        .with_columns(held=pl.col("inside") / pl.col("recordings"))
+        .with_columns(
+            held=pl.col("inside") / pl.col("recordings"),
+            alike_held=pl.col("alike_inside") / pl.col("alike"),
+        )
     )
 
 
@@ -514,6 +569,14 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
         ranged = row["recordings"] > 0
         found["inside"] = f"{row['inside']} of {row['recordings']}" if ranged else ""
         found["held"] = f"{row['held']:.0%}" if ranged else ""
+        found["ms"] = "" if row["long"] is None else f"{row['long'] / 1e6:.3g}"
+        some = row["alike"] > 0
+        found["alike"] = f"{row['alike_inside']} of {row['alike']}" if some else ""
+        found["alike held"] = f"{row['alike_held']:.0%}" if some else ""
+        for name, scale in (("alike_width", 1), ("alike_long", 1e6)):
+            value = row[name]
+            shown = {"alike_long": "alike ms"}.get(name, "alike width")
+            found[shown] = "" if value is None else f"{value / scale:.3g}"
         found["directions right"] = f"{row['right']} of {row['separated']}"
         for name in ("width", "off", "no_change", "noise"):
             value = row[name]
