@@ -231,7 +231,9 @@ def test_the_oldest_snapshot_has_the_lowest_number(tmp_path: Path) -> None:
     high = "1-1-9999999999-wait.capture"
     for name in (*made, *earlier, *users, high):
         (tmp_path / name).mkdir()
-    script = f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
+    script = (
+        f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
+    )
     found = []
     for number in range(9):
         words = ["sh", "-uc", script]

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.freebsd_priorities import Bands, charge_of, share_of
-from schedscope.simulator.recorded_nice import _as_noted, _by_priorities, _inherited
-from schedscope.simulator.recorded_pasts import Life, history_of, used_within
+from schedscope.simulator.recorded.freebsd_priorities import Bands, charge_of, share_of
+from schedscope.simulator.recorded.nice import _as_noted, _by_priorities, _inherited
+from schedscope.simulator.recorded.pasts import Life, history_of, used_within
 
 ULE_13 = Bands(48, 120, 32, 127, 1)
 BSD_13 = Bands(48, 120, 32, 128, 1, ule=False)

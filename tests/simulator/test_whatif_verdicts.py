@@ -11,11 +11,11 @@ import pytest
 from archives import unpack
 
 import schedscope as ss
-from schedscope.simulator.run import simulate
-from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import AsItWas, Asked, Other, combine
-from schedscope.simulator.whatif_ranges import CROSS, of_change
-from schedscope.simulator.whatif_verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
+from schedscope.simulator.changes.ranges import CROSS, of_change
+from schedscope.simulator.changes.verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
+from schedscope.simulator.changes.whatif import AsItWas, Asked, Other, combine
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.runs.services import NOTHING
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000
@@ -51,7 +51,7 @@ def test_a_figure_is_good_if_it_is_known_while_others_take_as_much() -> None:
 
 
 def test_a_range_that_is_wide_even_so_is_not_good() -> None:
-    """Its waits are of all lengths, so that another recording may have any of them in the middle."""
+    """Its waits are of all lengths, so another recording may have any of them in the middle."""
     row = told(outside=0.5, wait_p30=MS // 20, wait_p70=3 * MS)
     assert row["wait_p50_verdict"] == "doubtful"
     assert row["wait_p50_alike_low"] < MS // 20 < 3 * MS < row["wait_p50_alike_high"]
