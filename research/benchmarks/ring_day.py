@@ -116,16 +116,15 @@ class Day(Soak):
         said = Path(self.said.name).read_text().splitlines()
         made = sum(line.startswith("capture: snapshot ") for line in said)
         print(f"{self.asked_for} snapshots asked for, {made} reported; it said last: {said[-1]}")
-        kept = len(list(self.ring.glob("*.capture")))
+        kept = {path.name for path in self.ring.glob("*.capture")}
         self.rule(made == self.asked_for, f"{made} snapshots of {self.asked_for}")
         self.rule(said[-1] == f"capture: {made} snapshots in {self.ring}", "the last line is wrong")
-        self.rule(sorted(os.listdir(self.ring)) == sorted(p.name for p in self.ring.glob("*.capture")),
-                  "something else is in the folder")  # fmt: skip
-        print(f"{hours:.2f} h of the watchdog; sleeps of half a second: {self.counts[500]}; kept: {kept}")
+        self.rule(set(os.listdir(self.ring)) == kept, "something else is in the folder")
+        print(f"{hours:.2f} h of the watchdog; half seconds: {self.counts[500]}; kept: {len(kept)}")
         quarter = max(1, len(self.sizes) // 4)
         for number, name in enumerate(["private memory, KiB", "processes", "open files"]):
-            column = [size[number] for size in self.sizes]
-            first, last = (statistics.median(part) for part in (column[:quarter], column[-quarter:]))
+            row = [size[number] for size in self.sizes]
+            first, last = statistics.median(row[:quarter]), statistics.median(row[-quarter:])
             print(f"{name}: median {first:g} in the first quarter, {last:g} in the last")
             self.rule(last <= first * 1.1, f"{name} grew")
 
@@ -142,12 +141,13 @@ def main() -> int:
     size = f"size={DISK_MB}m,mode=700"
     subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)], check=True)
     day = Day(folder, args.seed)
+    steps = [day.asked, day.appeared, day.added, day.storm, *[day.churn] * 4]
     begin = time.monotonic()
     try:
         day.start(f"log {day.log} ERROR", f"{day.tools}:")
         before, day.counts[0] = day.counts[1000], args.faster
         while day.hours() < args.hours and time.monotonic() - begin < args.minutes * 60:
-            step = day.random.choice([day.asked, day.appeared, day.added, day.storm, *[day.churn] * 4])
+            step = day.random.choice(steps)
             step()
             day.done[step.__name__] += 1
             day.asked_for += step != day.churn
