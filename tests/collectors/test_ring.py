@@ -235,7 +235,9 @@ def test_the_oldest_snapshot_has_the_lowest_number(tmp_path: Path) -> None:
     for name in (*made, *earlier, *users, high):
         (tmp_path / name).mkdir()
     (tmp_path / "0-0-0-link.capture").symlink_to(tmp_path)
-    script = f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
+    script = (
+        f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
+    )
     found = []
     for number in range(9):
         words = ["sh", "-uc", script]
