@@ -46,9 +46,10 @@ from collector_runs import CAPTURE, INSTANCES, MARK
 from tools import tool
 
 SETTLE = {"dtrace": 120.0}
-# How long the start and the end take, at first; on a busy host what it took before counts.
+# How long the start takes: at first this, then what it took before, as on a busy host. The end takes
+# as long until more is known.
 STARTS = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
-ENDS = {"dtrace": 5.0}
+ENDS: dict[str, float] = {}
 MOMENTS = ["start", "recording", "draining"]
 KILLS = ["program", "group", "parent"]
 WAYS = [*KILLS, "terminal", "TERM", "INT", "HUP", "QUIT"]
@@ -138,8 +139,8 @@ class End:
             try:
                 self.process.wait(90)
                 if self.moment == "recording" and self.way not in KILLS:
-                    before = ENDS.get(self.recorder, 0.4)
-                    ENDS[self.recorder] = (before + time.monotonic() - begin) / 2
+                    took = time.monotonic() - begin
+                    ENDS[self.recorder] = (ENDS.get(self.recorder, took) + took) / 2
             except subprocess.TimeoutExpired:
                 self._say("hung", "it did not end within 90 s")
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -216,7 +217,7 @@ class End:
                     if self.recorder == "ring" and self.way != "parent"
                     else signal.SIGINT
                 )
-            time.sleep(self.chance.uniform(0, ENDS.get(self.recorder, 0.4)))
+            time.sleep(self.chance.uniform(0, ENDS.get(self.recorder, STARTS[self.recorder])))
 
     def _records(self) -> bool:
         return any(self.place.glob("*/capture.json")) or any(self.place.glob("*/.scratch/armed"))
