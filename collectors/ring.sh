@@ -404,7 +404,7 @@ ring_room() {
 ring_order() {
     ring_oldest='' ring_least=0 ring_highest=0
     for ring_path in [0-9]*-[0-9]*-[0-9]*-*.capture; do
-        [ -d "$ring_path" ] || continue
+        [ -d "$ring_path" ] && [ ! -h "$ring_path" ] || continue
         ring_digits=${ring_path#*-*-}
         ring_digits=${ring_digits%%-*}
         case $ring_digits in *[!0-9]* | 0* | ???????????*) ring_digits=0 ;; esac

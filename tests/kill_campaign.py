@@ -46,8 +46,10 @@ from collector_runs import CAPTURE, INSTANCES, MARK
 from tools import tool
 
 SETTLE = {"dtrace": 120.0}
-# How long the start takes at most, from the call until it records.
-LATEST = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
+# How long the start takes: at first this, then what it took before, as on a busy host. The end takes
+# as long until more is known.
+STARTS = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
+ENDS: dict[str, float] = {}
 MOMENTS = ["start", "recording", "draining"]
 KILLS = ["program", "group", "parent"]
 WAYS = [*KILLS, "terminal", "TERM", "INT", "HUP", "QUIT"]
@@ -133,8 +135,12 @@ class End:
             ours = {self.process.pid, *(pid for pid, _ in self._processes())}
             started = self._watched()
             self._end()
+            begin = time.monotonic()
             try:
                 self.process.wait(90)
+                if self.moment == "recording" and self.way not in KILLS:
+                    took = time.monotonic() - begin
+                    ENDS[self.recorder] = (ENDS.get(self.recorder, took) + took) / 2
             except subprocess.TimeoutExpired:
                 self._say("hung", "it did not end within 90 s")
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -194,12 +200,15 @@ class End:
     def _reach(self) -> None:
         """Wait until the moment comes."""
         if self.moment == "start":
-            late = LATEST[self.recorder] + (0.4 if self.way == "parent" else 0)
+            late = STARTS[self.recorder] + (0.4 if self.way == "parent" else 0)
             time.sleep(self.chance.uniform(0, late))
             return
         until = time.monotonic() + 90
+        begin = time.monotonic()
         while not self._records() and self.process.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
+        if self._records():
+            STARTS[self.recorder] = (STARTS[self.recorder] + time.monotonic() - begin) / 2
         time.sleep(self.chance.uniform(0, 0.5))
         if self.moment == "draining":
             with contextlib.suppress(ProcessLookupError):
@@ -208,7 +217,7 @@ class End:
                     if self.recorder == "ring" and self.way != "parent"
                     else signal.SIGINT
                 )
-            time.sleep(self.chance.uniform(0, 0.4))
+            time.sleep(self.chance.uniform(0, ENDS.get(self.recorder, STARTS[self.recorder])))
 
     def _records(self) -> bool:
         return any(self.place.glob("*/capture.json")) or any(self.place.glob("*/.scratch/armed"))

@@ -224,13 +224,17 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
 
 
 def test_the_oldest_snapshot_has_the_lowest_number(tmp_path: Path) -> None:
-    """Whatever the clock was; names of the user's, of any characters, go before all others."""
+    """Whatever the clock was; names of the user's, of any characters, go before all others.
+
+    A link is none: what it points to stays.
+    """
     earlier = ["20260101-000000-7-file.capture", "20260102-000000-8-file.capture"]
     made = ["20370101-000000-9-signal.capture", "20010101-000000-10-wait.capture"]
     users = ["0-0-0-a\n0-0-1-b.capture", "1-1-1x-c.capture", "9-9-99999999999999999999-d.capture"]
     high = "1-1-9999999999-wait.capture"
     for name in (*made, *earlier, *users, high):
         (tmp_path / name).mkdir()
+    (tmp_path / "0-0-0-link.capture").symlink_to(tmp_path)
     script = (
         f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
     )
