@@ -24,7 +24,7 @@ from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.grouping import Grouping
 from schedscope.analysis.waits.observed import EXCLUDED
-from schedscope.analysis.waits.wait_bounds import counted_losses, hidden_waits
+from schedscope.analysis.waits.wait_bounds import any_number_hidden, counted_losses, hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -83,8 +83,8 @@ def latency(
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
-    * `n`: waits seen from start to end, and `n_high`, how many there may have been;
-      `n_censored`: waits of which the end was not seen; `n_excluded`: those of which the start
+    * `n`: waits seen from start to end, and `n_high`, how many there may have been (null where
+      losses were not counted); `n_censored`: waits of which the end was not seen; `n_excluded`: those of which the start
       was not;
     * `total`, `mean`, `p50` ..., `max`, in ns, each with its upper bound;
     * `max_censored`: the longest wait of those without an end, as far as it was certainly waiting;
@@ -126,6 +126,9 @@ def latency(
             result = result.with_columns(estimates.drop("group"))
     result = pl.concat([grouping.keys(found["group"]), result], how="horizontal")
     result = _with_possible_total(trace, result, names, where, by_time=length is not None)
+    if any_number_hidden(trace):
+        exact = pl.col("n_high") == pl.col("n")
+        result = result.with_columns(n_high=pl.when(exact).then("n_high"))
     if length is not None:
         return result.sort("ts", *names, nulls_last=True)
     if not names:

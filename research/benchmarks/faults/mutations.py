@@ -281,7 +281,9 @@ def _dropped(what: str, share: float) -> None:
             made.cpus[cpu].remove(record)
             n = 1
         recount(made)
-        return Mutant(made, f"{n} of {what} dropped")
+        # Where no `waking` is recorded, waits begin when the thread is enqueued.
+        defined = [made] if what == "waking" and share == 1 else []
+        return Mutant(made, f"{n} of {what} dropped", truth_of=defined)
 
 
 for _what in _DROPPED:

@@ -106,7 +106,7 @@ def by_damage(results: list[Result]) -> str:
 STATUSES = ("right", "bound", "admitted", "headed", "flagged", "doubted", "null", "wrong")
 """Of figures; `summaries.py` defines them."""
 
-_SHOWN = ("100% of migrate", "100% of waking", "100% of wakeup", "CPU absent", "one CPU only")
+_SHOWN = ("100% of migrate", "100% of waking and", "100% of wakeup", "CPU absent", "one CPU only")
 _MARKS = (", marked", "checksums")
 _COUNTS = ("counted in stats", "in stats only")
 _OF_KERNEL = ("capture", "trace.dat")
@@ -123,7 +123,7 @@ def marked(kind: str, form: str = "capture") -> bool:
     if kind.endswith("events read only"):
         return form in _OF_KERNEL
     if kind.endswith(_COUNTS):
-        return form not in ("perf script", "bpftrace", "ktr")
+        return form in (*_OF_KERNEL, "ftrace text", "Perfetto", "dtrace")
     others = ("nothing", "trace.dat truncated", "stats that lie", "losses in capture.json")
     return kind.startswith((*_SHOWN, *others)) or kind.endswith(_MARKS)
 

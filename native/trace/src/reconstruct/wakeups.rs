@@ -38,11 +38,12 @@ impl Reconstructor {
         } else if !self.in_one_call(utid, row) {
             self.settle(utid, t, stayed_on);
         }
+        let queued = self.threads[utid as usize].is_queued();
         let mut awake_before = false;
         if row.kind == WakeKind::Waking && self.expects_waking {
             self.woken_elsewhere(utid, t, row.target_cpu);
             awake_before = self.woken_again(utid, t);
-        } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
+        } else if row.kind == WakeKind::Enqueued && self.enqueues_once && queued {
             awake_before = self.enqueued_again(utid, t);
         } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
             self.lose_sight(utid);
