@@ -128,9 +128,13 @@ FOUR = {8: "slightly more", 16: "the same", 20: "significantly less", 32: "less"
 def _small_set(n: int, said: str) -> Row:
     ran = {p: _cpu_per_task(p, n, V890, ("switch", SMALL)) for p in ("ule-2011", "4bsd")}
     more = per_cent(ran["ule-2011"], ran["4bsd"])
-    agrees = abs(more) < 1 if said == "the same" else (more < -0.1 if "less" in said else more > 0.1)
+    agrees = (
+        abs(more) < 1 if said == "the same" else (more < -0.1 if "less" in said else more > 0.1)
+    )
     why = "what caches still hold, and share, is not in the model" * (not agrees)
-    return Row(f"4 MiB, N = {n}: ULE's CPU time over 4BSD's", None, more, "%", said, agrees, why=why)
+    return Row(
+        f"4 MiB, N = {n}: ULE's CPU time over 4BSD's", None, more, "%", said, agrees, why=why
+    )
 
 
 def _genuine() -> list[Row]:
