@@ -3,7 +3,7 @@
 Each kind (`campaign/kinds.py`) is recorded `--runs` times as it is and as often with its change,
 run by run, so that what changes meanwhile concerns all alike. Nothing else on the host is frozen:
 `busy` of the table is the share of CPU time that others took. Then `whatif` predicts each kind from
-each single recording and from all together.
+each single recording (or the first `--captures`) and from all these together.
 
     python research/benchmarks/whatif_kinds.py FOLDER --record
     python research/benchmarks/whatif_kinds.py FOLDER [--prove] [--only PATTERN]
@@ -315,7 +315,7 @@ def real(folder: Path, kind: Kind, label: str, run: int) -> dict[str, dict[str, 
 
 
 def others(folder: Path, label: str, run: int) -> float:
-    """The share of CPU time that others took in a recording, without the load of its kind; kept."""
+    """The share of CPU time that others took in a recording, without its kind's load; kept."""
     kept = path_of(folder, label, run).with_suffix(".others")
     if not kept.exists():
         trace = ss.open(path_of(folder, label, run))
@@ -326,28 +326,38 @@ def others(folder: Path, label: str, run: int) -> float:
     return float(kept.read_text())
 
 
-def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[str, Any]]:
-    """From each capture alone, and from all: each figure, its range, and what happened.
+def rows_of(
+    folder: Path, number: int, kind: Kind, runs: int, captures: int
+) -> Iterator[dict[str, Any]]:
+    """From each of the first captures alone, and from all these: each figure, its range, and what
+    happened in all runs.
 
     From each alone also with nothing changed, which the other recordings as it is say.
     """
     (before, *_), (after, *_) = sides(kind)
-    came = [_real(folder, kind, after, run) for run in range(runs)]
-    were = [_real(folder, kind, before, run) for run in range(runs)]
-    each = [said(folder, kind, run) for run in range(runs)]
+    came, were = (
+        {
+            run: _real(folder, kind, label, run)
+            for run in range(runs)
+            if path_of(folder, label, run).exists()
+        }
+        for label in (after, before)
+    )
+    each = [said(folder, kind, run) for run in range(captures)]
     common = {"kind": kind.name, "half": "aside" if aside(number) else "open"}
-    for used in [*([run] for run in range(runs)), list(range(runs))]:
+    for used in [*([run] for run in range(captures)), list(range(captures))]:
         told = [one for one in (each[run] for run in used) if isinstance(one, Asked)]
         about = {**common, "captures": len(used), "first": used[0]}
         if len(told) < len(used):
             why = next(one.why for one in each if isinstance(one, Refused))
             yield {**about, "changed": True, "refused": why}
             continue
-        for row in _figures(told, kind, were, came):
+        for row in _figures(told, kind, [*were.values()], [*came.values()]):
             yield {**about, "changed": True, **row}
         if len(used) == 1:
-            others = [one for run, one in enumerate(were) if run not in used]
-            for row in _figures([as_if_unchanged(one) for one in told], kind, were, others):
+            rest = [one for run, one in were.items() if run not in used]
+            unchanged = [as_if_unchanged(one) for one in told]
+            for row in _figures(unchanged, kind, [*were.values()], rest):
                 yield {**about, "changed": False, **row}
 
 
@@ -602,6 +612,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=5, metavar="N")
+    parser.add_argument(
+        "--captures", type=int, metavar="N", help="predict from the first N runs (default: all)"
+    )
     parser.add_argument("--record", action="store_true", help="only record, both halves")
     parser.add_argument("--prove", action="store_true", help="the kinds set aside, too")
     args = parser.parse_args()
@@ -615,7 +628,7 @@ def main() -> None:
         if aside(number) and not args.prove:
             continue
         begun = time.monotonic()
-        rows += rows_of(args.folder, number, kind, args.runs)
+        rows += rows_of(args.folder, number, kind, args.runs, args.captures or args.runs)
         print(f"{kind.name}: {time.monotonic() - begun:.0f} s", flush=True)
     frame = pl.DataFrame(rows, schema=COLUMNS)
     frame.write_parquet(args.folder / "kinds.parquet")

@@ -123,9 +123,7 @@ def _chance(told: pl.DataFrame, by: str, captures: int) -> list[str]:
     outside = max(real["others_share"].to_list(), default=0.0)
     if outside >= ALIKE:
         low, high = percent(outside - ALIKE), percent(min(1.0, outside + ALIKE))
-        more = (
-            "" if captures >= ENOUGH else f", from {ENOUGH} captures on (--again) as they show it"
-        )
+        more = f", from {ENOUGH} captures on (--again) as they show it" * (captures < ENOUGH)
         found.append(
             f"ranges in brackets hold while others take {low} to {high} of the CPU time, as here;"
             f" whatever they take, {_whatever(real, by)} (columns *_low and *_high{more})"

@@ -1,12 +1,17 @@
 """Ranges of `whatif`, from one capture or from several: 90 % of recordings should lie in them.
 
+There are two: of any recording, and of those in which others take as much of the CPU time as in
+this one (`ALIKE`), which on a busy host is several times as narrow.
+
 One capture does not show how far apart recordings of its workload lie. A usual figure (`APART`)
 stands for it, and to that comes what the capture does show: how far its parts lie apart, and the
-share of others in the CPU time (`closeness.spread`). `ENOUGH` captures or more show it themselves.
-The range is then the one in which one more recording would lie, if recordings with the change lie
-as far apart as those without it, or as replays with it, whichever is further. As a few captures
-show this only roughly, the usual figure counts as `USUAL` further ones. Where the median of the
-captures' own ranges is narrower, as on a host whose load changes, that is the range.
+share of others in the CPU time (`schedscope.simulator.closeness.spread`). `ENOUGH` captures or more show it
+themselves. The range is then the one in which one more recording would lie, if recordings with the
+change lie as far apart as those without it, or as replays with it, whichever is further. As a few
+captures show this only roughly, the usual figure counts as `USUAL` further ones. Where the median
+of the captures' own ranges is narrower, as on a host whose load changes, that is the range. For
+recordings in which others take as much, captures count as if others had taken in each of them what
+they took in the middle one.
 
 The replays of the recorded configuration are too small or too large by some factor. That error may
 or may not be there with the change as well, so the range reaches further by that factor, on that
@@ -23,13 +28,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from schedscope.simulator.changes.verdicts import BRIEF, RATE
-from schedscope.simulator.closeness.spread import ALIKE, FEW, from_others, moved
+from schedscope.simulator.closeness.spread import ALIKE, BUSY, FEW, from_others, moved
 
-APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p50": 0.20, "wait_p99": 0.20}
+APART = {"cpu_time": 0.04, "waiting": 0.19, "wait_p50": 0.35, "wait_p99": 0.20}
 """How far apart recordings of one workload lie, which a single one cannot show: the standard
 deviation of the logarithm of each figure, as the quadratic mean over 9 services, each recorded
-three times in two settings (research/notes/fidelity.md, the first set of captures). The
-median was not measured then and counts as the 99th percentile."""
+three times in two settings (research/notes/fidelity.md, the first set of captures). The median is
+from the captures of `fixtures/linux-slice.md`."""
 
 CROSS = {"cpu_time": 0.05, "waiting": 0.2, "wait_p50": 0.4, "wait_p99": 0.4}
 """The same of predictions under another policy than the recorded one, of whose model the replay of
@@ -56,12 +61,24 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 RANGES = tuple(APART)
 WAITS = ("waiting", "wait_p50", "wait_p99")
 
-_MEDIANS = ("wait_p30", "wait_p70")
-"""Which of the waits are short and which are long changes from one recording to the next, and the
-median with it: the median of another one is a wait between these two percentiles."""
-
 QUANTILES = ("wait_p50", "wait_p99")
 """These differ by `BRIEF` besides: of waits of 4 us another recording may have 20 us."""
+
+
+def _about_median(run: Mapping[str, Any], outside: float) -> dict[str, Any]:
+    """The run with two figures more. Which of its waits are short and which are long changes from
+    one recording to the next, and the median with it: on a quiet host that of another one is a wait
+    between the 30th percentile and the 70th. Where others take `BUSY` it goes half as far from the
+    median, as what others do (`BESIDE`) is a part of the range already."""
+    if run.get("wait_p30") is None:
+        return dict(run)
+    middle = run["wait_p50"] + BRIEF
+    part = 1 - min(1.0, outside / BUSY) / 2
+    ends = (
+        middle * ((run[f"wait_p{percent}"] + BRIEF) / middle) ** part - BRIEF
+        for percent in (30, 70)
+    )
+    return {**run, **dict(zip(("median_low", "median_high"), ends, strict=True))}
 
 
 def extremes(
@@ -101,7 +118,7 @@ def of_change(
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
     it is not. `fitted`: how far recordings lie apart besides, estimated from one of them, and the
-    share of others (`closeness.spread`). `crossed`: under another policy than recorded.
+    share of others (`schedscope.simulator.closeness.spread`). `crossed`: under another policy than recorded.
     """
     rest = (errors, doubt, fitted or {})
     found = _of_captures(captures, *rest, crossed=crossed)
@@ -121,7 +138,7 @@ def _beside(capture: Mapping[str, Any], share: float) -> dict[str, Any]:
     if not fitted:
         return dict(capture)
     factors = {key: math.exp(moved(key, fitted["outside"], share)) for key in _APART}
-    factors |= dict.fromkeys(_MEDIANS, factors["wait_p50"])
+    factors |= dict.fromkeys(("wait_p30", "wait_p70"), factors["wait_p50"])
 
     def scaled(run: Mapping[str, Any]) -> dict[str, Any]:
         values = {key: run[key] * factors[key] for key in factors if run.get(key) is not None}
@@ -199,8 +216,16 @@ def _of_few(
         widths[key] = tuple(
             math.hypot(off[key], apart, further) for further in from_others(key, outside, near)
         )
-    ends = {"wait_p50": _MEDIANS} if fitted else {}
-    found = extremes(runs, widths, ends, BRIEF if fitted else 0)
+    found = (
+        extremes(
+            [_about_median(run, outside) for run in runs],
+            widths,
+            {"wait_p50": ("median_low", "median_high")},
+            BRIEF,
+        )
+        if fitted
+        else extremes(runs, widths)
+    )
     for key, (_, up) in widths.items():
         # No factor enlarges a replay without waits.
         if found[f"{key}_high"] == 0 and (fitted or off[key]):
@@ -230,7 +255,11 @@ def _of_next(
     )
     seen = _variance(recorded)
     free = n - 1 + USUAL
-    variance = (USUAL * _APART[key] ** 2 + (n - 1) * max(seen, replayed)) / free
+    # Captures show the most of what each is wider by.
+    usual = _APART[key] ** 2 + statistics.mean(
+        ((one.get("fitted") or {}).get(key, 0.0) / 2) ** 2 for one in captures
+    )
+    variance = (USUAL * usual + (n - 1) * max(seen, replayed)) / free
     half = _T95[min(free, len(_T95)) - 1] * math.sqrt(variance * (1 + 1 / n))
     middle = statistics.mean(middles)
     low = math.exp(middle - max(0, further[0]) - half)

@@ -48,7 +48,10 @@ OWN = 0.2
 SHIFTS = {"cpu_time": 0.2, "waiting": 1.0, "wait_p50": 0.6, "wait_p99": 0.8}
 """How much a figure follows from what others do."""
 
-BESIDE = {"cpu_time": 0.15, "waiting": 0.2, "wait_p99": 0.1, "throughput": 0.4}
+BESIDE = {
+    **{"cpu_time": 0.15, "waiting": 0.2, "wait_p50": 0.45, "wait_p99": 0.1},
+    "throughput": 0.4,
+}
 """What is left where others take `BUSY` of the CPU time or more: which of them, and when."""
 
 BUSY = 0.1

@@ -34,6 +34,14 @@ REPEATS = {4: 3, 8: 2}
 """Of machines with so many CPUs, which take longer to record."""
 
 
+def test_every_case_has_every_workload_or_says_why_not() -> None:
+    asked = predict.plan()
+    for case, cpus in asked.others:
+        there = {q.work for q in asked.questions if (q.case, q.cpus) == (case, cpus)}
+        left_out = set(asked.works[cpus]) - there
+        assert not left_out or asked.others[case, cpus], case
+
+
 def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
     kernels, _ = lab.matrix()
     asked = predict.plan()
@@ -200,7 +208,7 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     counts = "5 of 6 | 5 of 6 | 9 of 10"
     expected = f"2.00 | 1.00 | 1.00 | 1.00 | 1.00 | {counts}"
     text = predictions_page.summary(rows)
-    assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers | 2026-01-03 |" in text
+    assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers |  | 2026-01-03 |" in text
     assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
 
 

@@ -153,7 +153,7 @@ def test_captures_count_as_if_others_had_taken_the_same_in_each() -> None:
 
 def test_short_waits_differ_by_microseconds_and_not_by_factors() -> None:
     """A median of 4 us that becomes 20 us is five times as much, and nothing to anybody."""
-    run = {"wait_p50": 4_000, "wait_p30": 4_000, "wait_p70": 4_000, "few": 0.0}
+    run = dict.fromkeys(("wait_p30", "wait_p50", "wait_p70"), 4_000) | {"few": 0.0}
     captures = [{"recorded": run, "changes": [run]}]
     found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"outside": 0.0})
     assert found["wait_p50_low"] == 0

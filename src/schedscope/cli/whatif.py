@@ -6,9 +6,10 @@ configuration is from the recording shows how far the answer can be trusted, for
 figure: within a factor of 1.25 it is good, up to a factor of 2 it is doubtful (marked by
 a question mark), and beyond that it is refused. So is the whole answer if waits have
 other causes in the replay than in the recording. Ranges are those in which 9 of 10
-recordings should lie. They come from several replays, with other seeds and with clock
-ticks at other instants, and are widened by the error of the replay and by how far
-recordings of one workload usually lie apart.
+recordings should lie while others take as much CPU time as here; a note, and columns
+*_low and *_high, have those of any recording. They come from several replays, with other
+seeds and with clock ticks at other instants, and are widened by the error of the replay
+and by how far recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
         "whatif",
         f"What if: {', '.join(wanted.words)}?",
         "The trace is replayed twice: as it was configured, which should reproduce the recording,"
-        " and with the change. 9 of 10 recordings should lie in the range in brackets. The error"
-        " of the first replay shows how far a figure can be trusted: up to a factor of 1.25 it is"
+        " and with the change. 9 of 10 recordings should lie in the range in brackets while others"
+        " take as much CPU time as here. The error of the first replay shows how far a figure can"
+        " be trusted: up to a factor of 1.25 it is"
         " good, up to 2 doubtful (marked ?), and beyond that there is none. Simulated with"
         f" <code>{escape(way.policy)}</code>."
         + (" The selected threads come first." if subject.where is not None else ""),
