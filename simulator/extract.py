@@ -127,9 +127,9 @@ Priorities, masks, groups and ticks:
   deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
   no limit.
 * FreeBSD's interrupt and kernel threads are classes of their own (`interrupt`, `kernel`), with the
-  priorities that were recorded. Nice values there are those
-  that the recorder found, which children inherit, and changes of them are a `set_priority`
-  (`nice_changes`, see `schedscope.simulator.recorded_nice`).
+  priorities that were recorded. An interrupt comes on the CPU on which it mostly came. Nice values
+  are those that the recorder found, which children inherit, and changes of them are a
+  `set_priority` (`nice_changes`, see `schedscope.simulator.recorded_nice`).
 * What FreeBSD's threads had done before the recording follows from their priorities (`pasts`, and
   `first_load` of the machine, see `schedscope.simulator.recorded_pasts`).
 * A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
@@ -281,6 +281,7 @@ def extract_with_utids(
     began_nice, nices = recorded_nice(trace, switches)
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     has_waking = (wakeups["kind"] == "waking").any()
+    raised = _raised_on(wakeups, known)
     facts = {
         "switches": _for_native(trace, "switches", switches),
         "wakeups": _for_native(trace, "wakeups", wakeups),
@@ -323,6 +324,7 @@ def extract_with_utids(
     report["round_robin"] = len(turns)
     given = _given(trace)
     known = known.with_columns(nice=_looked_up("utid", began_nice))
+    found = found.with_columns(cpu=pl.coalesce(_looked_up("utid", raised), "cpu"))
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
     threads = _with_kernel_priorities(threads, found, known, bands_of(trace))
     if begun_with is not None:
@@ -515,6 +517,18 @@ def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
         return pl.lit(None, pl.Int64)
     key = pl.col(column).cast(pl.Int64)
     return key.replace_strict(values, default=None, return_dtype=pl.Int64)
+
+
+def _raised_on(wakeups: pl.DataFrame, known: pl.DataFrame) -> dict[int, int]:
+    """The CPU on which each interrupt thread's interrupt came most often, the lowest of several."""
+    threads = known.filter(pl.col("sched_class").cast(pl.String) == "interrupt")["utid"]
+    raised = wakeups.filter(
+        pl.col("utid").is_in(threads.implode()),
+        pl.col("waker_utid").is_null(),
+        pl.col("kind").cast(pl.String) != "waking",
+    )
+    often = raised.group_by("utid", "cpu").len().sort("len", "cpu", descending=[True, False])
+    return dict(often.unique("utid", keep="first", maintain_order=True)["utid", "cpu"].iter_rows())
 
 
 def _slices(trace: Trace) -> dict[int, int]:
