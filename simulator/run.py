@@ -27,6 +27,7 @@ from schedscope.simulator.groups import (
     ignored_groups,
     trace_groups,
 )
+from schedscope.simulator.first_cpus import begun_under
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.scx_object import SchedExt
@@ -236,6 +237,7 @@ def _run(
 ) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:
     from schedscope import _native
 
+    workload = begun_under(workload, policy)
     threads, steps, masks, names = engine_tables(workload, ncpu)
     watched: Watched | None = None
     if isinstance(policy, str):
