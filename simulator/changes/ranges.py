@@ -5,7 +5,7 @@ this one (`ALIKE`), which on a busy host is several times as narrow.
 
 One capture does not show how far apart recordings of its workload lie. A usual figure (`APART`)
 stands for it, and to that comes what the capture does show: how far its parts lie apart, and the
-share of others in the CPU time (`schedscope.simulator.closeness.spread`). `ENOUGH` captures or more show it
+share of others in the CPU time (`closeness.spread`). `ENOUGH` captures or more show it
 themselves. The range is then the one in which one more recording would lie, if recordings with the
 change lie as far apart as those without it, or as replays with it, whichever is further. As a few
 captures show this only roughly, the usual figure counts as `USUAL` further ones. Where the median
@@ -118,7 +118,7 @@ def of_change(
     `errors`: how many times as large as the replays of the recorded configuration the recordings
     are, times below `BRIEF` taken as that. `doubt`: the factor that makes the answer doubtful, 1 if
     it is not. `fitted`: how far recordings lie apart besides, estimated from one of them, and the
-    share of others (`schedscope.simulator.closeness.spread`). `crossed`: under another policy than recorded.
+    share of others (`closeness.spread`). `crossed`: under another policy than recorded.
     """
     rest = (errors, doubt, fitted or {})
     found = _of_captures(captures, *rest, crossed=crossed)

@@ -127,9 +127,11 @@ Priorities, masks, groups and ticks:
   deadline and period that the recorder found; where they are unknown (`deadlines_unknown`) it has
   no limit.
 * FreeBSD's interrupt and kernel threads are classes of their own (`interrupt`, `kernel`), with the
-  priorities that were recorded. Nice values there are those
-  that the recorder found, which children inherit, and changes of them are a `set_priority`
-  (`nice_changes`, see `schedscope.simulator.recorded.nice`).
+  priorities that were recorded. An interrupt comes on the CPU on which it mostly came. Nice values
+  are those that the recorder found, which children inherit, and changes of them are a
+  `set_priority` (`nice_changes`, see `schedscope.simulator.recorded.nice`).
+* FreeBSD's sleeping kernel threads begin, in replays under 4BSD of a recording under ULE, on the
+  first CPU (`recorded_under`, see `schedscope.simulator.runs.first_cpus`).
 * What FreeBSD's threads had done before the recording follows from their priorities (`pasts`, and
   `first_load` of the machine, see `schedscope.simulator.recorded.pasts`).
 * A thread that the recorder found with a slice of its own keeps it, and so do the threads that it
@@ -192,6 +194,9 @@ OTHERS = ("drop", "occupy", "compete")
 
 PAGE = 4096
 """Bytes of a page of memory where the recording does not say."""
+
+ONE_INTERRUPT = 50_000
+"""Wakes on a CPU that are further apart are of two interrupts, ns."""
 
 MOST_ROWS = 24_000_000
 """Of switches and wakeups, from which a workload is made: its steps then take some 1 GB (41 bytes
@@ -281,6 +286,7 @@ def extract_with_utids(
     began_nice, nices = recorded_nice(trace, switches)
     turns = _taking_turns(switches, trace.ncpu) if linux else []
     has_waking = (wakeups["kind"] == "waking").any()
+    raised = _raised_on(wakeups, known)
     facts = {
         "switches": _for_native(trace, "switches", switches),
         "wakeups": _for_native(trace, "wakeups", wakeups),
@@ -288,7 +294,8 @@ def extract_with_utids(
     if has_waking and trace.info.get("os") == "FreeBSD":
         # Its `wakeup` probe reports sleepers only; what is common to all wakes, those of interrupt
         # threads included, is that the thread is put on a queue.
-        facts["wakeups"] = wakeups.filter(pl.col("kind").cast(pl.String) != "waking")
+        wakeups = wakeups.filter(pl.col("kind").cast(pl.String) != "waking")
+        facts["wakeups"] = _at_once(wakeups, switches)
         has_waking = False
     del switches, wakeups
     made, columns, pipes, report = _native.extract(
@@ -323,8 +330,10 @@ def extract_with_utids(
     report["round_robin"] = len(turns)
     given = _given(trace)
     known = known.with_columns(nice=_looked_up("utid", began_nice))
+    found = found.with_columns(cpu=pl.coalesce(_looked_up("utid", raised), "cpu"))
     threads = _threads(found, known, trace.ncpu, linux, waited, turns, given)
-    threads = _with_kernel_priorities(threads, found, known, bands_of(trace))
+    bands = bands_of(trace)
+    threads = _with_kernel_priorities(threads, found, known, bands)
     if begun_with is not None:
         threads = _with_priorities(threads, found["utid"], begun_with)
     report["threads"] = threads.height
@@ -347,6 +356,8 @@ def extract_with_utids(
         nices,
     )
     report |= began_as
+    if bands is not None:
+        report["recorded_under"] = "ULE" if bands.ule else "4BSD"
     report["nice_changes"] = nices.height
     report["pasts"] = pasts["past_run"].count()
     threads = threads.with_columns(of_threads, *pasts).select(THREADS.names()).cast(THREADS)
@@ -515,6 +526,41 @@ def _looked_up(column: str, values: Mapping[int, int]) -> pl.Expr:
         return pl.lit(None, pl.Int64)
     key = pl.col(column).cast(pl.Int64)
     return key.replace_strict(values, default=None, return_dtype=pl.Int64)
+
+
+def _at_once(wakeups: pl.DataFrame, switches: pl.DataFrame) -> pl.DataFrame:
+    """All wakes of one interrupt at the instant of its first, in order: its CPU, which probes slow
+    down, runs no thread in between.
+    """
+    order = ["ts", "cpu"]
+    switched = switches.select("cpu", "ts", switch="ts").sort("ts")
+    raised = pl.col("waker_utid").is_null()
+    rows = wakeups.sort(order, maintain_order=True).join_asof(
+        switched, on="ts", by="cpu", check_sortedness=False
+    )
+    same = (pl.col("switch").eq_missing(pl.col("switch").shift())) & (
+        pl.col("ts") - pl.col("ts").shift() < ONE_INTERRUPT
+    )
+    begins = (~same).fill_null(True)
+    first = pl.when(begins).then("ts").forward_fill()
+    apart = rows.filter(raised).with_columns(ts=first.over("cpu"))
+    return (
+        pl.concat([rows.filter(~raised), apart])
+        .select(wakeups.columns)
+        .sort("ts", maintain_order=True)
+    )
+
+
+def _raised_on(wakeups: pl.DataFrame, known: pl.DataFrame) -> dict[int, int]:
+    """The CPU on which each interrupt thread's interrupt came most often, the lowest of several."""
+    threads = known.filter(pl.col("sched_class").cast(pl.String) == "interrupt")["utid"]
+    raised = wakeups.filter(
+        pl.col("utid").is_in(threads.implode()),
+        pl.col("waker_utid").is_null(),
+        pl.col("kind").cast(pl.String) != "waking",
+    )
+    often = raised.group_by("utid", "cpu").len().sort("len", "cpu", descending=[True, False])
+    return dict(often.unique("utid", keep="first", maintain_order=True)["utid", "cpu"].iter_rows())
 
 
 def _slices(trace: Trace) -> dict[int, int]:

@@ -12,11 +12,13 @@ round, their formulas give, of threads that no other forked within the recording
   one is taken which the thread's priorities fit best as the rules go on from there; of several
   that fit equally well, the middle one of the longest. A sleeping thread has the priority to which
   `kern.sched.static_boost` raises those that are worse, so that this too says batch.
+* ULE's own sums of run and sleep, where they were recorded (`capture --with inter`), take the place
+  of that: those at the thread's first switch, less what it ran and slept in between.
 * 4BSD: the ticks charged to it. The decay since the start is undone.
 
 What one scheduler does not count is estimated for the other. A share of CPU time becomes what
 4BSD charges for it under that load, and back; ULE's window then has the thread's share of the
-recording, but no more than that.
+recording, but no more than that, and nothing of the recorder, which began only then.
 """
 
 from __future__ import annotations
@@ -197,6 +199,7 @@ class _Record:
             pl.col("sched_class").cast(pl.String).is_in(["timeshare", "fair", "unknown"]),
         )
         self.own = set(own["utid"])
+        self.recorders = set(threads.filter(pl.col("recorder").fill_null(False))["utid"])
         self.parents = dict(threads.select("utid", "parent_utid").drop_nulls().iter_rows())
         self.ends = {
             u: (at - begin) / SECOND
@@ -210,12 +213,8 @@ class _Record:
         self.doing: dict[int, list[tuple[float, float, str]]] = {}
         self.first: dict[int, float] = {}
         self.runnable = 0.0
-        left_out = set(
-            threads.filter(
-                (pl.col("sched_class").cast(pl.String) == "interrupt")
-                | pl.col("recorder").fill_null(False)
-            )["utid"]
-        )
+        interrupts = threads.filter(pl.col("sched_class").cast(pl.String) == "interrupt")["utid"]
+        left_out = self.recorders | set(interrupts)
         for ts, dur, utid, state in states.iter_rows():
             at, took = (ts - begin) / SECOND, (dur or 0) / SECOND
             self.first.setdefault(utid, at)
@@ -242,6 +241,7 @@ class _Record:
         for utid, seen in self.seen.items():
             if any(prio >= bands.batch for _, prio, _ in seen):
                 self.seen[utid] = [one for one in seen if one[1] != SIGNALLED]
+        self.sums = _recorded_sums(trace)
         self.children: dict[int, list[int]] = {}
         for child, parent in self.parents.items():
             self.children.setdefault(parent, []).append(child)
@@ -249,12 +249,12 @@ class _Record:
         passes = trace.switches.filter(pl.col("next_utid").is_in(schedcpu)).select("ts").collect()
         self.passes = [(ts - begin) / SECOND for ts in passes["ts"]]
 
-    def ran(self, utid: int, begin: float, end: float) -> float:
-        """Seconds that a thread ran between two instants."""
+    def ran(self, utid: int, begin: float, end: float, doing: str = "run") -> float:
+        """Seconds that a thread ran, or slept, between two instants."""
         spans = (
             min(at + took, end) - max(at, begin)
             for at, took, what in self.doing.get(utid, ())
-            if what == "run"
+            if what == doing
         )
         return sum(span for span in spans if span > 0)
 
@@ -313,15 +313,24 @@ class _Record:
                 return None
             share = share_of(charged, load, self.bands)
             run = FULL * share
-            return min(share, own) * WINDOW, run, FULL - run, charged / self.bands.stathz
-        history = history_of(self._life(utid), self.bands)
-        used = used_within(self._levels(utid), self.nice.get(utid, 0), self.bands)
-        if history is None and used is None:
+            used = 0.0 if utid in self.recorders else min(share, own) * WINDOW
+            return used, run, FULL - run, charged / self.bands.stathz
+        history = self._recorded_history(utid) or history_of(self._life(utid), self.bands)
+        range_of_use = used_within(self._levels(utid), self.nice.get(utid, 0), self.bands)
+        if history is None and range_of_use is None:
             return None
         run, sleep = history or (FULL / 2, FULL / 2)
         share = run / max(run + sleep, 1e-9)
-        middle = WINDOW * min(share, own) if used is None else sum(used) / 2
+        middle = sum(range_of_use) / 2 if range_of_use else WINDOW * min(share, own)
         return middle, run, sleep, charge_of(share, load, self.bands) / self.bands.stathz
+
+    def _recorded_history(self, utid: int) -> tuple[float, float] | None:
+        if utid not in self.sums:
+            return None
+        at, run, sleep = self.sums[utid]
+        run -= self.ran(utid, 0.0, at)
+        sleep -= self.ran(utid, 0.0, at, "sleep")
+        return max(run, 0.0), max(sleep, 0.0)
 
     def _life(self, utid: int) -> Life:
         """A thread's own life, with its children's beginnings and ends."""
@@ -369,6 +378,26 @@ class _Record:
         if passed:
             ticks /= max(kept, 0.01) ** passed
         return float(min(max(ticks, 0.0), self.bands.most_charged))
+
+
+def _recorded_sums(trace: Trace) -> dict[int, tuple[float, float, float]]:
+    """By utid, of each number that only one thread had: when, in seconds from the start, and the
+    seconds of run and sleep that ULE then had of it (`ts_runtime`, `ts_slptime`).
+    """
+    rows = {row["tid"]: row for row in trace.info.get("kernel_scores") or []}
+    second = int(trace.info.get("hz") or 0) << 10
+    if not rows or not second:
+        return {}
+    own = trace.threads.select("utid", "tid").collect().filter(pl.col("tid").is_unique())
+    found = ((utid, rows[tid]) for utid, tid in own.iter_rows() if tid in rows)
+    return {
+        utid: (
+            (row["ts_first"] - trace.window[0]) / SECOND,
+            row["ran_first"] / second,
+            row["slept_first"] / second,
+        )
+        for utid, row in found
+    }
 
 
 def _uptime(trace: Trace) -> float | None:

@@ -23,6 +23,7 @@ from schedscope.simulator.policies.scx_object import SchedExt
 from schedscope.simulator.policies.watched import Watched
 from schedscope.simulator.recorded.scheduler import policy_asked
 from schedscope.simulator.runs.background_choice import nearest
+from schedscope.simulator.runs.first_cpus import begun_under
 from schedscope.simulator.runs.fitted import fitted
 from schedscope.simulator.runs.quotas import add_quotas
 from schedscope.simulator.workloads.groups import (
@@ -236,6 +237,7 @@ def _run(
 ) -> tuple[dict[str, pl.DataFrame], dict[str, Any], pl.DataFrame]:
     from schedscope import _native
 
+    workload = begun_under(workload, policy)
     threads, steps, masks, names = engine_tables(workload, ncpu)
     watched: Watched | None = None
     if isinstance(policy, str):

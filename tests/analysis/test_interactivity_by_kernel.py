@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -11,7 +13,8 @@ from freebsd.compact import Translator
 
 import schedscope as ss
 
-ARCHIVE = Path(__file__).parents[2] / "fixtures" / "freebsd-13.2" / "inter.tar.xz"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ARCHIVE = FIXTURES / "freebsd-13.2" / "inter.tar.xz"
 
 
 def with_inter(folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
@@ -74,3 +77,30 @@ def test_estimate_for_a_young_thread_is_within_the_documented_error(tmp_path: Pa
     off = guess.select(pl.col("kernel") - pl.col("score")).to_series()
     assert off.min() >= -1
     assert 0 < off.max() <= 45
+
+
+def test_a_replay_begins_with_the_kernels_sums(tmp_path: Path) -> None:
+    """Those of each thread's first switch, in seconds, less what it did before that in the
+    recording. They grow by 7.9 ms of run at a tick, and by whole ticks of sleep.
+    """
+    _, values = with_inter(tmp_path)
+    folder = tmp_path / "x.capture"
+    folder.mkdir()
+    # Of another capture of this host.
+    about = json.loads((FIXTURES / "freebsd-ule.capture" / "capture.json").read_text())
+    about["window"] = {"begin": None, "end": None}
+    (folder / "capture.json").write_text(json.dumps(about))
+    shutil.move(tmp_path / "new.txt", folder / "events.txt")
+    trace = ss.open(folder)
+    threads = ss.workload.extract(trace).threads
+    first = values.unique("tid", keep="first", maintain_order=True)
+    pasts = first.join(threads, on="tid").drop_nulls("past_run")
+    assert pasts.height >= 8
+    states = trace.states.select("utid", "ts", "dur", state=pl.col("state").cast(pl.String))
+    states = states.join(trace.threads.select("utid", "tid"), on="utid").collect()
+    for row in pasts.iter_rows(named=True):
+        own = states.filter(pl.col("tid") == row["tid"], pl.col("ts") < row["ts"])
+        ran = own.filter(pl.col("state") == "running")["dur"].sum()
+        kernel = row["ran"] * 1_000_000_000 // (100 << 10)
+        assert kernel - ran - 1_000_000 <= row["past_run"] <= kernel, row
+        assert row["past_sleep"] <= row["slept"] * 1_000_000_000 // (100 << 10) + 1
