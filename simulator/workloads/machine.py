@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.analysis.asking.arguments import by_name
 from schedscope.errors import UsageError
-from schedscope.simulator.recorded.outages import recorded_outages
+from schedscope.simulator.workloads.outages import recorded_outages
 from schedscope.units import nanoseconds
 
 if TYPE_CHECKING:

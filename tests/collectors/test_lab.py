@@ -32,9 +32,9 @@ from schedscope import cli
 from schedscope.analysis.cpus.offline import offline
 from schedscope.present.headline import headline
 from schedscope.simulator.changes.change import change
-from schedscope.simulator.recorded.outages import recorded_outages
 from schedscope.simulator.runs.replay import replay
 from schedscope.simulator.workloads.machine import machine_of
+from schedscope.simulator.workloads.outages import recorded_outages
 
 ROOT = Path(__file__).parents[2]
 
