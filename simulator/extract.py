@@ -545,7 +545,9 @@ def _at_once(wakeups: pl.DataFrame, switches: pl.DataFrame) -> pl.DataFrame:
     first = pl.when(begins).then("ts").forward_fill()
     apart = rows.filter(raised).with_columns(ts=first.over("cpu"))
     return (
-        pl.concat([rows.filter(~raised), apart]).select(wakeups.columns).sort("ts", maintain_order=True)
+        pl.concat([rows.filter(~raised), apart])
+        .select(wakeups.columns)
+        .sort("ts", maintain_order=True)
     )
 
 

@@ -21,13 +21,13 @@ from schedscope.parsers.schema import TABLES
 from schedscope.simulator import policy as _policy
 from schedscope.simulator.background_choice import nearest
 from schedscope.simulator.change import fitted
+from schedscope.simulator.first_cpus import begun_under
 from schedscope.simulator.groups import (
     engine_groups,
     engine_moves,
     ignored_groups,
     trace_groups,
 )
-from schedscope.simulator.first_cpus import begun_under
 from schedscope.simulator.machine import Costs, Machine, machine as _machine
 from schedscope.simulator.recorded_scheduler import policy_asked
 from schedscope.simulator.scx_object import SchedExt
