@@ -267,7 +267,9 @@ impl Ule {
     fn requeue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter, pick_cpu: bool) {
         if !w.allowed(t, c) || pick_cpu {
             let (prio, ran) = (self.prio_of(t), self.ran_ago(w, t));
-            let to = self.placer.pick(w, &self.seen, t, prio, (c, ran, Picked::Running));
+            let to = self
+                .placer
+                .pick(w, &self.seen, t, prio, (c, ran, Picked::Running));
             if to != c {
                 self.seen.load[c as usize] -= 1;
                 self.queue(w, to, t, enter);
@@ -498,7 +500,9 @@ impl Policy for Ule {
                 self.td(t).prio = prio;
                 let here = w.here().unwrap_or(cpu);
                 let ran = self.ran_ago(w, t);
-                let to = self.placer.pick(w, &self.seen, t, prio, (here, ran, Picked::Waking));
+                let to = self
+                    .placer
+                    .pick(w, &self.seen, t, prio, (here, ran, Picked::Waking));
                 self.queue(w, to, t, Enter::Raised);
                 w.migrate(t, to);
                 if to == here {

@@ -404,8 +404,14 @@ impl Placer {
             };
             self.search_least(&mut s, at).1.map(|(c, _)| c)
         };
+        // Near by, an interrupt's thread may also push another aside.
+        let idle = if interrupt {
+            prio
+        } else {
+            prio.max(MAX_TIMESHARE)
+        };
         let found = near
-            .and_then(|at| search(at, if interrupt { prio } else { prio.max(MAX_TIMESHARE) }))
+            .and_then(|at| search(at, idle))
             .or_else(|| search(self.top, prio))
             .or_else(|| search(self.top, -1));
         let Some(c) = found else {
