@@ -148,7 +148,7 @@ def test_threads_of_a_recording_have_a_past_if_none_forked_them(name: str) -> No
 
 
 def test_recorder_used_no_cpu_time_before_the_recording() -> None:
-    """`dtrace` takes most of a CPU in this recording of 4BSD: 6.9 s of ULE's window."""
+    """`dtrace` takes most of a CPU in this recording of 4BSD, which would be 6.9 of 10 s."""
     trace = ss.open(FIXTURES / "freebsd-4bsd.capture")
     workload, utids = extract_with_utids(trace)
     recorders = trace.threads.filter(pl.col("recorder")).collect()["utid"]
