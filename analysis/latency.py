@@ -84,8 +84,8 @@ def latency(
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
     * `n`: waits seen from start to end, and `n_high`, how many there may have been (null where
-      losses were not counted); `n_censored`: waits of which the end was not seen; `n_excluded`: those of which the start
-      was not;
+      losses were not counted); `n_censored`: waits of which the end was not seen; `n_excluded`:
+      those of which the start was not;
     * `total`, `mean`, `p50` ..., `max`, in ns, each with its upper bound;
     * `max_censored`: the longest wait of those without an end, as far as it was certainly waiting;
     * `ts_max`: when the wait of length `max` began;
