@@ -33,8 +33,6 @@ import polars as pl
 import schedscope as ss
 from research.lab.factors import FEW, LONGER, NO_CHANGE, PHASES, REPEATS, TIMES, factor
 from research.results import keep
-from schedscope.simulator.changes.ranges import RANGES, WAITS
-from schedscope.simulator.changes.verdicts import BOUND, BRIEF
 from schedscope.simulator.runs.repeated import repeated
 from schedscope.simulator.runs.replay import replay
 from schedscope.store.trace import Trace
@@ -44,7 +42,6 @@ OWN, ACROSS = "own", "across"
 MODELS = (REPEATS, NO_CHANGE, OWN, ACROSS)
 FIGURES = (*TIMES, "waits")
 TABLE = "fidelity-freebsd-recordings"
-RANGES_TABLE = "fidelity-freebsd-ranges"
 
 Figures = Mapping[str, Mapping[str, float]]
 Cells = dict[tuple[str, str], dict[str, list[Trace]]]
@@ -129,68 +126,6 @@ def _values(found: Sequence[Figures], role: str, figure: str) -> list[float]:
     return [float(one.get(role, {}).get(figure, 0)) for one in found]
 
 
-def ranged(recorded: Mapping[str, Sequence[Trace]]) -> Iterator[dict[str, Any]]:
-    """A row for each figure that `whatif` gives of a role, from each recording under each model."""
-    asked = {
-        (kernel, i, model): _asked(trace, model)
-        for kernel, traces in recorded.items()
-        for i, trace in enumerate(traces)
-        for model in KERNELS
-    }
-    for (kernel, i, model), said in asked.items():
-        # A recording is no judge of itself.
-        judges = [
-            asked[model, j, model]
-            for j in range(len(recorded.get(model, ())))
-            if (model, j) != (kernel, i)
-        ]
-        for role, (was, will) in said.items():
-            if not judges or was["n_waits"] < FEW:
-                continue
-            for figure in RANGES:
-                truth = [one[role][0][figure] for one in judges if role in one]
-                low, high = will[f"{figure}_low"], will[f"{figure}_high"]
-                told = None not in (low, high, will[figure])
-                least = BRIEF if figure in WAITS else 1
-                middle = max(statistics.median(truth), least)
-                off = [abs(math.log(max(one[figure] or 0, least) / middle)) for one in (will, was)]
-                yield {
-                    "kernel": model,
-                    "model": OWN if kernel == model else ACROSS,
-                    "figures": len(truth),
-                    "not told": 0 if told else len(truth),
-                    "inside": sum(low <= one <= high for one in truth) if told else 0,
-                    "width": max(high, least) / max(low, least) if told else None,
-                    "good": will[f"{figure}_verdict"] == "good",
-                    "good, but worse than no change": will[f"{figure}_verdict"] == "good"
-                    and off[0] > max(off[1], math.log(BOUND)),
-                }
-
-
-def _asked(trace: Trace, kernel: str) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
-    """By name of the command's threads, as recorded and as said to be under the model."""
-    frame = ss.whatif(trace, policy=KERNELS[kernel])
-    names = commands_own(trace)["comm"].unique()
-    frame = frame.filter(pl.col("comm").is_in(names.implode()))
-    was, will = (
-        {row["comm"]: row for row in frame.filter(configuration=which).to_dicts()}
-        for which in ("recorded", "changed")
-    )
-    return {name: (was[name], will[name]) for name in was}
-
-
-def ranges_table(cells: Cells) -> pl.DataFrame:
-    """A row for each kernel, number of CPUs and model."""
-    rows = [
-        {"CPUs": ncpu, **row} for (ncpu, _), recorded in cells.items() for row in ranged(recorded)
-    ]
-    count = pl.sum("figures", "not told", "inside", "good", "good, but worse than no change")
-    keys = ["kernel", "CPUs", "model"]
-    found = pl.DataFrame(rows).group_by(keys).agg(count, pl.median("width").round(1)).sort(keys)
-    share = 100 * pl.col("inside") / (pl.col("figures") - pl.col("not told"))
-    return found.with_columns(share.round(0).cast(pl.Int64).alias("inside, %"))
-
-
 def opened(folder: Path, phrase: str = "") -> Cells:
     """The captures of a folder."""
     cells: Cells = {}
@@ -230,7 +165,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for archive in archives:
                 subprocess.run(["tar", "xJf", archive.resolve()], cwd=folder, check=True)
         cells = opened(folder, options.only)
-        tables = {TABLE: table(cells), RANGES_TABLE: ranges_table(cells)}
+        tables = {TABLE: table(cells)}
     for name, rows in tables.items():
         with pl.Config(tbl_rows=100, tbl_cols=20, tbl_hide_dataframe_shape=True):
             print(rows)

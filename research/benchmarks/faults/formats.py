@@ -226,7 +226,11 @@ def perfetto(made: Recording, folder: Path) -> Path:
             bundle.append((3, 1))
         if (body := _fields(event)) is not None:
             number, message = body
-            fields = [(1, event.ts), (2, event["common_pid"]), (number, message)]
+            fields: list[tuple[int, int | str | bytes]] = [
+                (1, event.ts),
+                (2, event["common_pid"]),
+                (number, message),
+            ]
             bundle.append((2, _message(fields)))
     packets += [_message([(_BUNDLE, _message(bundle))]) for bundle in bundles.values()]
     packets.append(_counts(made, 2))
