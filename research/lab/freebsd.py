@@ -10,9 +10,6 @@ replayed under the scheduler that recorded, `across` is predicted from the recor
 one, `no change` expects what was recorded there, and `repeats` is the largest of the real repeats
 over the smallest. A row has the geometric mean over total, p50, p90, p99 and number of waits of the
 roles with ten waits or more.
-
-A second table says how many figures of other recordings lie in the ranges of `whatif` from each one
-alone (stated: 90 %), of the threads of the command with ten waits or more.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
@@ -44,27 +40,20 @@ FIGURES = (*TIMES, "waits")
 TABLE = "fidelity-freebsd-recordings"
 
 Figures = Mapping[str, Mapping[str, float]]
-Cells = dict[tuple[str, str], dict[str, list[Trace]]]
-"""Recordings by number of CPUs and workload, and by kernel."""
 
 
-def commands_own(trace: Trace) -> pl.DataFrame:
-    """The threads of the recorded command and of the processes that it started."""
+def figures(trace: Trace) -> Figures:
+    """By role the figures of its waits, of the processes that the recorded command started."""
     command = trace.info["workload"]["pid"]
     threads = trace.threads.select("utid", "pid", "comm", "parent_utid").collect()
     mine = set(threads.filter(pl.col("pid") == command)["utid"])
     for utid, parent in threads.sort("utid").select("utid", "parent_utid").iter_rows():
         if parent in mine:
             mine.add(utid)
-    return threads.filter(pl.col("utid").is_in(list(mine)))
-
-
-def figures(trace: Trace) -> Figures:
-    """By role the figures of its waits, of the processes that the recorded command started."""
     # The number in `nice10` is its nice value.
     levels = pl.col("comm").str.starts_with("nice")
     role = pl.when(levels).then("comm").otherwise(pl.col("comm").str.replace(r"\d+$", ""))
-    of = commands_own(trace).select("utid", role=role)
+    of = threads.filter(pl.col("utid").is_in(list(mine))).select("utid", role=role)
     waits = trace.waits.filter(pl.col("censored") == "none").select("utid", "wait").collect()
     found: dict[str, dict[str, float]] = {}
     for (name,), rows in waits.join(of, on="utid").group_by("role"):
@@ -126,18 +115,13 @@ def _values(found: Sequence[Figures], role: str, figure: str) -> list[float]:
     return [float(one.get(role, {}).get(figure, 0)) for one in found]
 
 
-def opened(folder: Path, phrase: str = "") -> Cells:
-    """The captures of a folder."""
-    cells: Cells = {}
+def table(folder: Path, phrase: str = "") -> pl.DataFrame:
+    """A row for each kernel, number of CPUs and workload, and one over all workloads (`all`)."""
+    cells: dict[tuple[str, str], dict[str, list[Trace]]] = {}
     for path in sorted(folder.glob("*.capture")):
         kernel, ncpu, work, _ = path.name.removesuffix(".capture").split("-")
         if kernel in KERNELS and phrase in path.name:
             cells.setdefault((ncpu, work), {}).setdefault(kernel, []).append(ss.open(path))
-    return cells
-
-
-def table(cells: Cells) -> pl.DataFrame:
-    """A row for each kernel, number of CPUs and workload, and one over all workloads (`all`)."""
     rows = [
         {"CPUs": ncpu, "workload": work, "kernel": kernel, "model": model, "factor": off}
         for (ncpu, work), recorded in cells.items()
@@ -164,16 +148,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = Path(unpacked)
             for archive in archives:
                 subprocess.run(["tar", "xJf", archive.resolve()], cwd=folder, check=True)
-        cells = opened(folder, options.only)
-        tables = {TABLE: table(cells)}
-    for name, rows in tables.items():
-        with pl.Config(tbl_rows=100, tbl_cols=20, tbl_hide_dataframe_shape=True):
-            print(rows)
-        if not options.write:
-            continue
-        text = [{column: str(value) for column, value in row.items()} for row in rows.to_dicts()]
+        rows = table(folder, options.only)
+    with pl.Config(tbl_rows=100, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+        print(rows)
+    if options.write:
+        text = [{name: str(value) for name, value in row.items()} for row in rows.to_dicts()]
         keep(
-            name,
+            TABLE,
             text,
             measured_on=datetime.now(UTC).date().isoformat(),
             commit="",
