@@ -76,7 +76,8 @@ def _more_jobs() -> list[Row]:
     rows = []
     for name, column, policy in (("ULE", "ule_mean", ULE), ("4BSD", "4bsd_mean", BSD)):
         real = {
-            jobs: builds.filter(pl.col("jobs") == jobs)[column].sum() for jobs in ("-j2", "-j4")
+            jobs: float(builds.filter(pl.col("jobs") == jobs)[column].sum())
+            for jobs in ("-j2", "-j4")
         }
         ran = {jobs: _ran(jobs, policy, PENTIUM)[1] for jobs in real}
         rows.append(

@@ -209,7 +209,7 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     expected = f"2.00 | 1.00 | 1.00 | 1.00 | 1.00 | {counts}"
     text = predictions_page.summary(rows)
     assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers |  | 2026-01-03 |" in text
-    assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
+    assert f"| all |  |  | {expected} |  |  | 2026-01-03 |" in text
 
 
 def test_new_predictions_keep_rows_of_other_cases(tmp_path: Path) -> None:

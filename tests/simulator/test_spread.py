@@ -157,7 +157,7 @@ def test_short_waits_differ_by_microseconds_and_not_by_factors() -> None:
     captures = [{"recorded": run, "changes": [run]}]
     found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"outside": 0.0})
     assert found["wait_p50_low"] == 0
-    assert BRIEF / 4 < found["wait_p50_high"] < BRIEF
+    assert BRIEF / 4 < found["wait_p50_high"] < 2 * BRIEF
 
 
 def test_simulated_trace_has_no_spread() -> None:

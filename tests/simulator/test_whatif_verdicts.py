@@ -21,7 +21,7 @@ FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000
 USUAL = {**NOTHING, "alive": 1, "cpu_time": 1000 * MS, "n_waits": 500, "waiting": 500 * MS}
 USUAL |= {"wait_mean": MS, "wait_p50": MS, "wait_p10": MS // 20, "wait_p90": 3 * MS}
-USUAL |= {"wait_p30": MS * 3 // 4, "wait_p70": MS * 5 // 4}
+USUAL |= {"wait_p30": MS * 9 // 10, "wait_p70": MS * 11 // 10}
 USUAL |= {"wait_p99": 9 * MS, "few": 0.002}
 
 
