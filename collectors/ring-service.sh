@@ -23,6 +23,7 @@ ring_ask() {
         # now, and be in a folder of its user's.
         for ring_pid in $(ring_numbered "$ring_pid"); do
             [ "$(sed -n 's/^Uid:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$ring_pid/status" 2>/dev/null)" = 0 ] || continue
+            [ -f "/proc/$ring_pid/cwd/.scratch/ring" ] || continue
             read -r ring_other 2>/dev/null <"/proc/$ring_pid/cwd/.scratch/ring" || continue
             [ "$ring_other" = "${ring_path##*/}" ] || continue
             ring_at=$(readlink "/proc/$ring_pid/cwd")

@@ -232,6 +232,8 @@ ring_folder() {
     fi
     capture_dir=.
     folder_new=
+    ring_order
+    ring_number=$ring_highest
     scratch=.scratch
     mkdir -m 700 "$scratch" || die "cannot write into $output"
     # The user who asked may look at the snapshots while recording goes on.
@@ -327,7 +329,7 @@ ring_snapshot() {
     ring_wall=$(date +%Y%m%d-%H%M%S)
     rm -f "$scratch/why" "$scratch/summary" "$scratch/from"
     ring_name=
-    # A recorder that was started again has snapshots of this second beside it, numbered like ours.
+    # What the user put into the folder before it was root's again may have any name.
     while [ -z "$ring_name" ] || [ -e "./$ring_name" ] || [ -h "./$ring_name" ]; do
         ring_number=$((ring_number + 1))
         ring_name=$ring_wall-$ring_number-$2.capture
@@ -345,7 +347,6 @@ ring_snapshot() {
     clock_ns=$ring_now
     if [ "$ring_status" = 0 ]; then
         ring_made=$((ring_made + 1))
-        printf '%s\n' "$ring_name" 2>/dev/null >>"$scratch/made"
         say "snapshot $output/$ring_name: $1$(cat "$scratch/summary" 2>/dev/null)"
         ring_then "$folder_path/$ring_name" "$1" "$2"
     else
@@ -391,27 +392,28 @@ ring_room() {
         fi
         [ -n "$ring_why" ] || return 0
         [ -n "$keep" ] || return 1
-        ring_oldest=$(ring_oldest)
+        ring_order
         [ -n "$ring_oldest" ] || return 1
         ring_drop "$ring_oldest" || return 1
     done
 }
 
-# Of the snapshots of earlier recorders the names say the order, since they begin with the date. Ours
-# come after them, in the order of a list: the clock may have been set meanwhile.
-ring_oldest() {
-    {
-        cat "$scratch/made" 2>/dev/null
-        echo
-        for ring_path in [0-9]*-[0-9]*-[0-9]*-*.capture; do
-            [ ! -d "$ring_path" ] || printf '%s\n' "$ring_path"
-        done
-    } | awk '
-        $0 == "" { listed = 1; next }
-        !listed { made[$0] = NR; next }
-        !($0 in made) { oldest = $0; exit }
-        first == 0 || made[$0] < first { first = made[$0]; oldest = $0 }
-        END { if (oldest != "") print oldest }'
+# Sets ring_oldest, empty if there is no snapshot, and ring_highest, after which a recorder that
+# continues in the folder goes on counting: the numbers in the names say the order, since the clock may
+# have been set meanwhile. A name without one is the user's, as is one that leaves no room above it.
+ring_order() {
+    ring_oldest='' ring_least=0 ring_highest=0
+    for ring_path in [0-9]*-[0-9]*-[0-9]*-*.capture; do
+        [ -d "$ring_path" ] && [ ! -h "$ring_path" ] || continue
+        ring_digits=${ring_path#*-*-}
+        ring_digits=${ring_digits%%-*}
+        case $ring_digits in *[!0-9]* | 0* | ???????????*) ring_digits=0 ;; esac
+        if [ -z "$ring_oldest" ] || [ "$ring_digits" -lt "$ring_least" ]; then
+            ring_oldest=$ring_path ring_least=$ring_digits
+        fi
+        [ "$ring_digits" -le "$ring_highest" ] || [ "$ring_digits" -ge 1000000000 ] ||
+            ring_highest=$ring_digits
+    done
 }
 
 # Folders of the user are emptied as that user: a user who may change the folder could redirect

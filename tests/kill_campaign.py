@@ -14,7 +14,8 @@ the finished recording after an end that it could hear. Captures beside it may r
 they are looked for a second time, so they count at once. A folder that SIGKILL left before there
 was a watchdog, or with `.scratch` in it while capture finished it, is counted by itself: that it
 goes is not promised (SECURITY.md). Prints a line for each recorder and way; `--write FILE` keeps
-them as CSV. Exits with 1 if anything was left.
+them as CSV. Exits with 1 if anything was left. Since most of the time goes by waiting, `--at-once`
+runs several ends beside each other.
 """
 
 from __future__ import annotations
@@ -36,15 +37,19 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from collector_runs import CAPTURE, INSTANCES, MARK
 from tools import tool
 
 SETTLE = {"dtrace": 120.0}
-# How long the start takes at most, from the call until it records.
-LATEST = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
+# How long the start takes: at first this, then what it took before, as on a busy host. The end
+# takes as long until more is known.
+STARTS = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
+ENDS: dict[str, float] = {}
 MOMENTS = ["start", "recording", "draining"]
 KILLS = ["program", "group", "parent"]
 WAYS = [*KILLS, "terminal", "TERM", "INT", "HUP", "QUIT"]
@@ -59,33 +64,51 @@ def main() -> int:
     parser.add_argument("--ends", type=int, default=100, metavar="N", help="for each recorder")
     parser.add_argument("--recorders", nargs="+", default=["ftrace", "perf", "bpftrace", "ring"])
     parser.add_argument("--ways", nargs="+", default=WAYS, choices=WAYS)
+    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="beside each other")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, help="stop then, for each recorder")
-    parser.add_argument("--write", type=Path, metavar="FILE")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="kept up to date")
     args = parser.parse_args()
-    rows = []
-    for recorder in args.recorders:
-        chance = random.Random(f"{args.seed} {recorder}")
-        found = {way: Counter[str]() for way in args.ways}
-        until = time.monotonic() + 60 * (args.minutes or 1e9)
-        for number in range(args.ends):
-            if time.monotonic() > until:
-                break
-            way = args.ways[number % len(args.ways)]
-            one = End(recorder, way, chance.choice(MOMENTS), chance)
-            one.happen()
-            found[way] += one.counted
-            for line in one.lines:
-                print(f"  {recorder} {way} {one.moment}: {line}", flush=True)
-            if number % 50 == 49:
-                print(f"  {recorder}: {number + 1} ends", flush=True)
-        for way, counts in found.items():
-            print(f"{recorder} {way}: {dict(counts)}", flush=True)
-            rows.append([recorder, way, *(counts[name] for name in COLUMNS[2:])])
-        if args.write:
-            with args.write.open("w", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
-    return any(row[3] or row[5] for row in rows)
+    found: dict[tuple[str, str], Counter[str]] = {}
+    with ProcessPoolExecutor(args.at_once) as pool:
+        for recorder in args.recorders:
+            until = time.monotonic() + 60 * (args.minutes or 1e9)
+            calls = (
+                (recorder, args.ways[number % len(args.ways)], f"{args.seed} {recorder} {number}")
+                for number in range(args.ends)
+            )
+            done = 0
+            running = {pool.submit(_one, *call) for call in islice(calls, args.at_once)}
+            while running:
+                ended, running = wait(running, return_when=FIRST_COMPLETED)
+                for one in ended:
+                    way, counted, lines = one.result()
+                    found.setdefault((recorder, way), Counter()).update(counted)
+                    print("".join(f"  {recorder} {way} {line}\n" for line in lines), end="")
+                    done += 1
+                    if done % 50 == 0:
+                        print(f"  {recorder}: {done} ends", flush=True)
+                if args.write:
+                    _write(args.write, found)
+                if time.monotonic() < until:
+                    running |= {pool.submit(_one, *call) for call in islice(calls, len(ended))}
+    for (recorder, way), counts in found.items():
+        print(f"{recorder} {way}: {dict(counts)}", flush=True)
+    return any(counts["left something"] or counts["hung"] for counts in found.values())
+
+
+def _one(recorder: str, way: str, seed: str) -> tuple[str, Counter[str], list[str]]:
+    """In a process of its own: how one recording ended, and what it left, a line for each."""
+    chance = random.Random(seed)
+    one = End(recorder, way, chance.choice(MOMENTS), chance)
+    one.happen()
+    return way, one.counted, [f"{one.moment}: {line}" for line in one.lines]
+
+
+def _write(path: Path, found: dict[tuple[str, str], Counter[str]]) -> None:
+    rows = [[*key, *(counts[name] for name in COLUMNS[2:])] for key, counts in found.items()]
+    with path.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
 
 
 @dataclass
@@ -112,8 +135,12 @@ class End:
             ours = {self.process.pid, *(pid for pid, _ in self._processes())}
             started = self._watched()
             self._end()
+            begin = time.monotonic()
             try:
                 self.process.wait(90)
+                if self.moment == "recording" and self.way not in KILLS:
+                    took = time.monotonic() - begin
+                    ENDS[self.recorder] = (ENDS.get(self.recorder, took) + took) / 2
             except subprocess.TimeoutExpired:
                 self._say("hung", "it did not end within 90 s")
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -173,12 +200,15 @@ class End:
     def _reach(self) -> None:
         """Wait until the moment comes."""
         if self.moment == "start":
-            late = LATEST[self.recorder] + (0.4 if self.way == "parent" else 0)
+            late = STARTS[self.recorder] + (0.4 if self.way == "parent" else 0)
             time.sleep(self.chance.uniform(0, late))
             return
         until = time.monotonic() + 90
+        begin = time.monotonic()
         while not self._records() and self.process.poll() is None and time.monotonic() < until:
             time.sleep(0.02)
+        if self._records():
+            STARTS[self.recorder] = (STARTS[self.recorder] + time.monotonic() - begin) / 2
         time.sleep(self.chance.uniform(0, 0.5))
         if self.moment == "draining":
             with contextlib.suppress(ProcessLookupError):
@@ -187,7 +217,7 @@ class End:
                     if self.recorder == "ring" and self.way != "parent"
                     else signal.SIGINT
                 )
-            time.sleep(self.chance.uniform(0, 0.4))
+            time.sleep(self.chance.uniform(0, ENDS.get(self.recorder, STARTS[self.recorder])))
 
     def _records(self) -> bool:
         return any(self.place.glob("*/capture.json")) or any(self.place.glob("*/.scratch/armed"))

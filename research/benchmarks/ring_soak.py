@@ -55,15 +55,15 @@ class Soak:
         self.process: subprocess.Popen[bytes] | None = None
         self.said = open(folder.parent / f"{folder.name}.log", "wb")  # noqa: SIM115
 
-    def start(self) -> None:
+    def start(self, trigger: str = "wait > 30ms", path: str = "") -> None:
         """A recorder, once it records."""
         words = ["--ring", f"{RING_MB}M", "-o", str(self.ring), "--keep", f"{KEEP_MB}M"]
-        words += ["--trigger", f"file {self.flag}", "--trigger", "wait > 30ms", "--pause", "2"]
+        words += ["--trigger", f"file {self.flag}", "--trigger", trigger, "--pause", "2"]
         words += ["--min-free", f"{MIN_FREE_MB}M"]
         self.process = subprocess.Popen(
             ["sh", str(CAPTURE), *words],
             stderr=self.said,
-            env={**os.environ, MARK: self.folder.name},
+            env={**os.environ, "PATH": path + os.environ["PATH"], MARK: self.folder.name},
             start_new_session=True,
         )
         end = time.monotonic() + 180
@@ -73,7 +73,12 @@ class Soak:
             time.sleep(0.1)
 
     def ended(self, what: str) -> None:
-        """Checks that nothing remains of it; then starts the next one."""
+        """What remains of it; then the next one."""
+        self.nothing_left(what)
+        self.start()
+
+    def nothing_left(self, what: str) -> None:
+        """Checks that nothing remains of a recorder that ends."""
         assert self.process
         try:
             self.process.wait(60)
@@ -94,7 +99,6 @@ class Soak:
             )
             self.highest["folders of killed snapshots"] += 1
             subprocess.run(["rm", "-rf", str(one)], check=False)
-        self.start()
 
     def instances(self, pid: int) -> list[Path]:
         """Trace instances of one recorder."""

@@ -41,17 +41,17 @@ import schedscope as ss
 from research import results
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.processes import NoMatchError, of_processes
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.change import change
-from schedscope.simulator.named_threads import matching
-from schedscope.simulator.nearest_way import nearest_way
-from schedscope.simulator.replay import Replay
-from schedscope.simulator.services import figures, services
-from schedscope.simulator.spread import ALIKE, outside_share
-from schedscope.simulator.time_limited import paces, throughput
-from schedscope.simulator.whatif import Asked, as_it_was, combine, gathered
-from schedscope.simulator.whatif_ranges import RANGES
-from schedscope.simulator.whatif_verdicts import BRIEF, FIGURES, RATE, VERDICTS
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.ranges import RANGES
+from schedscope.simulator.changes.time_limited import paces, throughput
+from schedscope.simulator.changes.verdicts import BRIEF, FIGURES, RATE, VERDICTS
+from schedscope.simulator.changes.whatif import Asked, as_it_was, combine, gathered
+from schedscope.simulator.closeness.spread import ALIKE, outside_share
+from schedscope.simulator.runs.named_threads import matching
+from schedscope.simulator.runs.nearest_way import nearest_way
+from schedscope.simulator.runs.replay import Replay
+from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent

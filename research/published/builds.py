@@ -8,9 +8,9 @@ import polars as pl
 
 from research.published.claims import Claim, Row, data, per_cent
 from research.published.measures import cpu_time
-from schedscope.simulator.generators import hogs, make, nice_hogs
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import hogs, make, nice_hogs
+from schedscope.simulator.workloads.workload import Workload
 
 ULE, BSD = "ule-2003", "4bsd"
 PENTIUM = "1x1x2"

@@ -7,10 +7,10 @@ from functools import cache
 import polars as pl
 
 from research.published.claims import Claim, Row, data, per_cent
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import make
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import make
+from schedscope.simulator.workloads.workload import Workload
 
 COUNTER_NS = 151_051_000
 """What one process took alone under BFS."""

@@ -9,8 +9,8 @@ import polars as pl
 
 from research.published.claims import Claim, Row, data, per_cent
 from research.published.measures import cpu_time
-from schedscope.simulator.generators import hogs
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import hogs
 
 V890 = 16
 XEON = "1x4x2"

@@ -223,24 +223,31 @@ def test_predicates_in_the_kernel(until: str, tmp_path: Path) -> None:
     gone(run)
 
 
-def test_oldest_snapshot_is_the_first_made_when_the_clock_was_set_back(tmp_path: Path) -> None:
-    """Those of earlier recorders, which the list does not have, are older than all of them."""
-    scratch = tmp_path / ".scratch"
-    scratch.mkdir()
-    made = ["20370101-000000-1-signal.capture", "20010101-000000-2-wait.capture"]
+def test_the_oldest_snapshot_has_the_lowest_number(tmp_path: Path) -> None:
+    """Whatever the clock was; names of the user's, of any characters, go before all others.
+
+    A link is none: what it points to stays.
+    """
     earlier = ["20260101-000000-7-file.capture", "20260102-000000-8-file.capture"]
-    for name in (*made, *earlier):
+    made = ["20370101-000000-9-signal.capture", "20010101-000000-10-wait.capture"]
+    users = ["0-0-0-a\n0-0-1-b.capture", "1-1-1x-c.capture", "9-9-99999999999999999999-d.capture"]
+    high = "1-1-9999999999-wait.capture"
+    for name in (*made, *earlier, *users, high):
         (tmp_path / name).mkdir()
-    (scratch / "made").write_text("gone.capture\n" + "".join(f"{name}\n" for name in made))
-    script = f". {ROOT}/collectors/ring.sh; scratch=.scratch; ring_oldest"
+    (tmp_path / "0-0-0-link.capture").symlink_to(tmp_path)
+    script = (
+        f'. {ROOT}/collectors/ring.sh; ring_order; printf "%s\\n%s" $ring_highest "$ring_oldest"'
+    )
     found = []
-    for _ in range(5):
+    for number in range(9):
         words = ["sh", "-uc", script]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
-        found.append(done.stdout.rstrip("\n"))
-        if found[-1]:
-            (tmp_path / found[-1]).rmdir()
-    assert found == [*earlier, *made, ""]
+        highest, _, oldest = done.stdout.partition("\n")
+        assert int(highest) == (10 if number < 7 else 0)
+        found.append(oldest)
+        if oldest:
+            (tmp_path / oldest).rmdir()
+    assert found == [*users, *earlier, *made, high, ""]
 
 
 @pytest.mark.needs("busybox")
@@ -347,7 +354,7 @@ def test_snapshot_command_reaches_a_ring_in_a_container(tmp_path: Path) -> None:
 @needs_ftrace
 @pytest.mark.records
 def test_snapshots_within_one_second_have_different_names(tmp_path: Path) -> None:
-    """A restarted recorder counts from 1 again."""
+    """Whatever else has the name that one would get."""
     run = Run("--ring", "512K", "-o", "x", cwd=tmp_path)
     run.until(READY)
     for later in range(40):
@@ -413,7 +420,7 @@ def test_oldest_snapshots_are_removed_first(tmp_path: Path) -> None:
     assert run.wait() == 0
     again = Run(*words, cwd=tmp_path)
     again.until(READY)
-    assert len(asked(again, 2)) == 2
+    assert [path.name.split("-")[2] for path in asked(again, 2)] == ["1", "2"]
     again.process.send_signal(signal.SIGTERM)
     assert again.wait() == 0
     gone(again)

@@ -284,3 +284,15 @@ def test_csv_has_every_column() -> None:
     assert head[:3] == ["process_name", "pid", "threads"]
     assert "n_wakeups" in head
     assert rows
+
+
+@pytest.mark.needs("unshare")
+def test_a_place_too_small_for_a_snapshot_is_reported() -> None:
+    """As in a container, whose /dev/shm may have 64 MB."""
+    small = 'mount -t tmpfs -o size=16m small /dev/shm && exec "$@"'
+    words = ["unshare", "-m", "sh", "-c", small, "sh", *WORDS, "--once", "--every", "10s"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("schedscope: the recorder took no snapshot in /dev/shm: only ")
+    assert "--every" in last

@@ -9,10 +9,10 @@ import pytest
 
 from research.lab import __main__ as lab, factors, predict, predictions_page
 from research.lab.policies import OWN, ScxLocal
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.policy import policies
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 ROOT = Path(__file__).parents[2]

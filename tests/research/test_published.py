@@ -30,8 +30,8 @@ from research.published.one_cpu import (
     spread,
 )
 from research.published.saw_tooth import GRID, spread_ratio, static_split
-from schedscope.simulator.generators import make
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import make
 
 pytestmark = pytest.mark.research
 

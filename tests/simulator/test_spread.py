@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
-from schedscope.simulator.spread import (
+from schedscope.simulator.changes.ranges import APART, INTERVAL, of_change
+from schedscope.simulator.changes.verdicts import BRIEF
+from schedscope.simulator.closeness.spread import (
     BESIDE,
     FEW,
     MOST,
@@ -24,8 +24,8 @@ from schedscope.simulator.spread import (
     own_spreads,
     spreads,
 )
-from schedscope.simulator.whatif_ranges import APART, INTERVAL, of_change
-from schedscope.simulator.whatif_verdicts import BRIEF
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

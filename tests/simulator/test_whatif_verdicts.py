@@ -11,11 +11,11 @@ import pytest
 from archives import unpack
 
 import schedscope as ss
-from schedscope.simulator.run import simulate
-from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import AsItWas, Asked, Other, combine
-from schedscope.simulator.whatif_ranges import CROSS, of_change
-from schedscope.simulator.whatif_verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
+from schedscope.simulator.changes.ranges import CROSS, of_change
+from schedscope.simulator.changes.verdicts import FAMILY, NARROW, SAME, VERSION, model_apart
+from schedscope.simulator.changes.whatif import AsItWas, Asked, Other, combine
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.runs.services import NOTHING
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

@@ -24,7 +24,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.headline import gaps, headline
 
 if TYPE_CHECKING:
-    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.runs.replay import Replay
 
 GROUP = "simulate"
 HELP = "effect of another nice value, mask, quota, CPUs or policy"
@@ -84,12 +84,12 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.present.whatif_table import whatif_table
-    from schedscope.simulator.alternatives import alternatives
-    from schedscope.simulator.change import change
-    from schedscope.simulator.nearest_way import nearest_ways
-    from schedscope.simulator.policy import called
-    from schedscope.simulator.whatif import answers
-    from schedscope.simulator.whatif_notes import whatif_notes
+    from schedscope.simulator.changes.alternatives import alternatives
+    from schedscope.simulator.changes.change import change
+    from schedscope.simulator.changes.notes import whatif_notes
+    from schedscope.simulator.changes.whatif import answers
+    from schedscope.simulator.policies.policy import called
+    from schedscope.simulator.runs.nearest_way import nearest_ways
 
     _options.check_top(args, "services")
     change_to = _change.asked(args)

@@ -201,8 +201,21 @@ def _written(child: subprocess.Popen[str], ring: Path) -> Path:
             return found[0]
         if child.poll() is not None:
             raise StorageError("the recorder ended: someone stopped it, or the disk is full")
+        if why := _refused(ring):
+            place = ring.parent.parent
+            hint = "a shorter --every needs less room"
+            raise StorageError(f"the recorder took no snapshot in {place}: {why}; {hint}")
         time.sleep(0.01)
     raise StorageError(f"the recorder wrote nothing for {PATIENCE} s")
+
+
+def _refused(ring: Path) -> str:
+    """Why the last snapshot failed, if it did: what the recorder answers to `--snapshot`."""
+    with suppress(OSError):
+        number, _, why = (ring / ".scratch" / "answer").read_text(errors="replace").partition("\n")
+        if not number.endswith(" 0"):
+            return why.strip()
+    return ""
 
 
 def costs(child: subprocess.Popen[str]) -> dict[str, float]:

@@ -13,12 +13,12 @@ from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.report.subject import Subject
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.change import change
-from schedscope.simulator.nearest_way import nearest_way
-from schedscope.simulator.services import services
-from schedscope.simulator.whatif import answer
-from schedscope.simulator.whatif_notes import whatif_notes
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.notes import whatif_notes
+from schedscope.simulator.changes.whatif import answer
+from schedscope.simulator.runs.nearest_way import nearest_way
+from schedscope.simulator.runs.services import services
 
 _SERVICES = 12
 
