@@ -124,7 +124,7 @@ def outside_share(
     trace: Trace, selected: pl.Series | None = None, besides: pl.Series | None = None
 ) -> float:
     """The share of CPU time that is not the recorded command's; where no command was recorded, not
-    that of the selected threads; 0 if neither is known. Threads `besides` count as idle.
+    that of the selected threads; 0 if neither is known. The time of threads `besides` is left out.
     """
     mine = _of_command(trace)
     if mine is None:
