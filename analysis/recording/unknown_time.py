@@ -73,6 +73,8 @@ def unseen_births(trace: Trace) -> pl.DataFrame:
 
     Until it ran, such a thread may have waited.
     """
+    if "start_ts" not in trace.threads.collect_schema():
+        return pl.DataFrame(schema={"since": pl.Int64, "until": pl.Int64})
     born = trace.threads.filter(pl.col("start_ts").is_not_null()).select(
         pl.col("utid").cast(pl.UInt32), since="start_ts"
     )

@@ -93,7 +93,7 @@ def from_others(key: str, outside: float, near: float | None = None) -> tuple[fl
     share of the CPU time again, or one that is so `near`.
 
     >>> [round(math.exp(x), 2) for x in from_others("waiting", 0.5)]
-    [4.53, 5.0]
+    [5.32, 5.0]
     >>> [round(math.exp(x), 2) for x in from_others("waiting", 0.5, near=0.1)]
     [1.4, 1.43]
     >>> from_others("waiting", 0.0)
@@ -105,7 +105,7 @@ def from_others(key: str, outside: float, near: float | None = None) -> tuple[fl
     if near is not None:
         least, most = max(least, outside - near), min(most, outside + near)
     ends = [moved(key, outside, share) for share in (least, most)]
-    return -min(0.0, *ends), max(0.0, *ends)
+    return max(0.0, *(-end for end in ends)), max(0.0, *ends)
 
 
 def moved(key: str, outside: float, then: float) -> float:

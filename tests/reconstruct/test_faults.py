@@ -41,9 +41,6 @@ FAILING = {
             "end of a CPU missing, unmarked",
             "hole on all CPUs, unmarked",
         ),
-        "a clock is corrected to within some us, which adds up over the waits of a thread": (
-            "clock of a CPU 10 us off",
-        ),
         "two switches that are missing together leave a chain that fits": (
             "10% of switch dropped",
         ),

@@ -22,8 +22,8 @@ NOT_SIMULATED = {
     **dict.fromkeys(("dispatch_depth", "dispatch_queues", "dispatch_slices"), "dispatch queues"),
 }
 # The one default.
-EXEMPT = "simulator/recorded/scheduler.py"
-"""Which kernels have which scheduler if they do not say."""
+EXEMPT = ("simulator/recorded/scheduler.py", "simulator/runs/first_cpus.py")
+"""Which kernels have which scheduler if they do not say; what 4BSD does with kernel threads."""
 
 
 @pytest.mark.parametrize("policy", POLICIES)

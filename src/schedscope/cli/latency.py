@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> Answer:
         if totals["n"] + totals["n_censored"] > EXACT:
             foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")
     names = ["ts", *by, "n", "n_censored?", "n_excluded?", "total", "mean", "p*", "max", "ts_max"]
-    narrow = "p99.9 n_excluded mean p90 total ts_max"
+    narrow = "p99.9 n_excluded mean p90 total ts_max n_censored"
     shown = bounds.with_intervals(frame, question="latency")
     return Answer(
         frame,

@@ -196,6 +196,7 @@ fn ule_2003_balances_by_those_that_wait() {
 fn interrupt(b: &mut Build, cpu: Cpu, every: i64, n: usize) {
     let thread = b.add("swi", &[sleep(every), run(1)].repeat(n));
     thread.class = Class::Interrupt;
+    thread.rt_prio = 50;
     thread.asleep = true;
     thread.cpu = Some(cpu);
 }
