@@ -46,8 +46,8 @@ from collector_runs import CAPTURE, INSTANCES, MARK
 from tools import tool
 
 SETTLE = {"dtrace": 120.0}
-# How long the start takes: at first this, then what it took before, as on a busy host. The end takes
-# as long until more is known.
+# How long the start takes: at first this, then what it took before, as on a busy host. So does the
+# end, until more is known.
 STARTS = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
 ENDS: dict[str, float] = {}
 MOMENTS = ["start", "recording", "draining"]
@@ -241,7 +241,8 @@ class End:
                 self.process.send_signal(getattr(signal, f"SIG{self.way}"))
 
     def _look(self, ours: set[int], started: bool) -> None:
-        end = time.monotonic() + SETTLE.get(self.recorder, 30.0)
+        # Until its watchdog has started, capture does not learn that its parent was killed.
+        end = time.monotonic() + SETTLE.get(self.recorder, 30.0) + STARTS[self.recorder]
         alone: dict[int, float] = {}
         while True:
             # In this order: what has no process now has none later.
