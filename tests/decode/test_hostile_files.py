@@ -261,7 +261,7 @@ def test_two_files_of_one_cpu_are_refused(
 def test_a_wakeup_on_a_cpu_that_no_machine_has_is_on_an_unknown_one(
     tmp_path: Path, cpu: int
 ) -> None:
-    """The fuzzer found it: the same wakeup, still on its way, is told a second time."""
+    """The fuzzer found it, with a wakeup recorded a second time."""
     waking = f"sched_waking: comm=b pid=7 prio=120 target_cpu={cpu}"
     lines = [waking, f"sched_wakeup: b:7 [120] CPU:{cpu}", waking]
     lines.append(
