@@ -20,7 +20,7 @@ LOCKED_RELEASE = packaging/release.txt
 NATIVE != find native -name '*.rs' -o -name 'Cargo.*' | grep -v /target/
 
 .PHONY: help build dev lock advisories test test-host test-all demo demo-live lint types clippy \
-  shellcheck rust-test fuzz research lab check bench startup wheel man docs site licences promises release try-release clean
+  shellcheck rust-test fuzz research lab check bench startup wheel man docs site licences promises release try-release first-day clean
 
 help:
 	@echo 'make demo       analyse a bundled capture, and this host live if possible, into $(DEMO)/'
@@ -39,6 +39,7 @@ help:
 	@echo 'make man        dist/schedscope.1, the manual page'
 	@echo 'make docs       dist/api/, the Python reference; make site: dist/site/, all pages with search'
 	@echo 'make release    dist/release/, wheels and all else, nothing uploaded; then make try-release'
+	@echo 'make first-day  README and the first tutorial on clean systems, timed, after a release'
 	@echo 'make clean      remove what the above made'
 
 # ------------------------------------------------------------------ set up
@@ -218,7 +219,7 @@ site: build $(VENV)/release.stamp
 $(VENV)/release.stamp: $(VENV)/python.stamp $(LOCKED_RELEASE)
 	$(RUN) -m pip install -q --require-hashes -r $(LOCKED_RELEASE)
 	test -x $(VENV)/bin/cargo-cyclonedx || \
-	  cargo install -q --locked --root $(VENV) cargo-cyclonedx@0.5
+	  cargo install -q --locked --root $(VENV) --version '^0.5' cargo-cyclonedx
 	@touch $@
 
 release: $(VENV)/release.stamp
@@ -226,6 +227,10 @@ release: $(VENV)/release.stamp
 
 try-release: $(VENV)/release.stamp
 	$(RUN) packaging/try_release.py
+
+# README's start and the first tutorial on clean systems, timed; after `make release`.
+first-day: $(VENV)/release.stamp
+	$(RUN) packaging/first_day.py
 
 clean:
 	rm -rf $(VENV) build dist $(DEMO) native/target src/schedscope/*.so src/*.egg-info

@@ -19,6 +19,7 @@ from schedscope.analysis.asking.needs import needs
 from schedscope.analysis.recording.unknown_time import (
     possible_waiting,
     unknown_time,
+    unseen_births,
     with_unknown_time,
 )
 from schedscope.analysis.shares.competing_doubt import competing_doubt, unknown_cpu_time
@@ -266,7 +267,8 @@ def _bounded(trace: Trace, rows: pl.DataFrame, read: CpuHistory, how: Per) -> pl
     """Rows of threads with upper bounds, and `due` as a lower one."""
     same = {f"{name}_high": pl.col(name) for name in ("running", "waiting", "due", "served")}
     hidden = unknown_cpu_time(trace)
-    if not hidden and not rows["unknown"].sum() and not rows["unplaced"].sum():
+    known = not rows["unknown"].sum() and not rows["unplaced"].sum()
+    if not hidden and known and unseen_births(trace).is_empty():
         return rows.with_columns(**same)
     waited = possible_waiting(trace).rename({"unknown": "waited"})
     options = sharing(trace, how)

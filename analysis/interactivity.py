@@ -114,7 +114,7 @@ def interactivity(
     another scheduler or a tunable it does not have, `FormatError` for states out of order.
 
     >>> from schedscope import simulate
-    >>> from schedscope.simulator.generators import periodic
+    >>> from schedscope.simulator.workloads.generators import periodic
     >>> trace = simulate(periodic(1, run="10ms", sleep="90ms", times=20), policy="rr")
     >>> interactivity(trace).select("comm", "score", "score_max", "ts_interactive")
     shape: (1, 4)

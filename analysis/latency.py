@@ -24,7 +24,7 @@ from schedscope.analysis.sums.quantiles import column_name, shares_of
 from schedscope.analysis.threads.of_threads import threads_with
 from schedscope.analysis.waits.grouping import Grouping
 from schedscope.analysis.waits.observed import EXCLUDED
-from schedscope.analysis.waits.wait_bounds import counted_losses, hidden_waits
+from schedscope.analysis.waits.wait_bounds import any_number_hidden, counted_losses, hidden_waits
 from schedscope.errors import UsageError
 from schedscope.units import nanoseconds
 
@@ -83,8 +83,9 @@ def latency(
 
     Returns the columns of `by` (after `ts`, the bucket's start), and
 
-    * `n`: waits seen from start to end; `n_censored`: waits of which the end was not seen;
-      `n_excluded`: waits of which the start was not;
+    * `n`: waits seen from start to end, and `n_high`, how many there may have been (null where
+      losses were not counted); `n_censored`: waits of which the end was not seen; `n_excluded`:
+      those of which the start was not;
     * `total`, `mean`, `p50` ..., `max`, in ns, each with its upper bound;
     * `max_censored`: the longest wait of those without an end, as far as it was certainly waiting;
     * `ts_max`: when the wait of length `max` began;
@@ -125,6 +126,9 @@ def latency(
             result = result.with_columns(estimates.drop("group"))
     result = pl.concat([grouping.keys(found["group"]), result], how="horizontal")
     result = _with_possible_total(trace, result, names, where, by_time=length is not None)
+    if any_number_hidden(trace):
+        exact = pl.col("n_high") == pl.col("n")
+        result = result.with_columns(n_high=pl.when(exact).then("n_high"))
     if length is not None:
         return result.sort("ts", *names, nulls_last=True)
     if not names:
@@ -246,6 +250,8 @@ def _statistics(shares: list[Fraction]) -> dict[str, pl.Expr]:
     slack = (pl.col("high_once_total") - n_open) // 2 - pl.col("low_once_total")
     columns = {
         "n": pl.col("n"),
+        # Those that were not over when the window ended do not end in it.
+        "n_high": (rows - n_open).cast(pl.UInt32),
         "n_censored": pl.col("n_censored"),
         "n_excluded": pl.col("n_excluded"),
         "total": total,
@@ -306,12 +312,19 @@ def _with_possible_total(
             whole = unknown.select(pl.col("unknown").sum()).collect().item() or 0
             in_ledger = result.select((pl.col("total_high") - pl.col("total")).sum()).item()
             rest = max(0, int(whole) - int(in_ledger))
-            hidden = hidden_waits(trace, where).select((pl.col("until") - pl.col("since")).max())
-            longest = pl.lit(hidden.collect().item() or 0, pl.Int64)
+            length = pl.col("until") - pl.col("since")
+            hidden = hidden_waits(trace, where).select(length.max(), n=pl.len()).collect()
+            longest = pl.lit(hidden["until"].item() or 0, pl.Int64)
+            lost, all_counted = counted_losses(trace) if whole else (0, False)
+            unseen = lost if lost and all_counted else lost + hidden["n"].item()
             of_any = pl.when(pl.col("max_high").is_not_null()).then(
                 pl.max_horizontal("max_high", longest)
             )
-            result = result.with_columns(total_high=pl.col("total_high") + rest, max_high=of_any)
+            result = result.with_columns(
+                total_high=pl.col("total_high") + rest,
+                max_high=of_any,
+                n_high=pl.col("n_high") + unseen,
+            )
     high = pl.col("total_high")
     return result.with_columns(
         mean_high=high / pl.when(pl.col("mean_high") > 0).then("mean_high"),

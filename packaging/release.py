@@ -11,6 +11,7 @@ cargo-cyclonedx; the part `debian` needs debhelper.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -18,6 +19,7 @@ import stat
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -144,7 +146,23 @@ def wheels() -> None:
         build = (sys.executable, "-m", "build", "--no-isolation", "--wheel", "-o", OUT, ".")
         run(*build, f"-C--build-option=--plat-name={tag}", more=settings)
         [wheel] = OUT.glob(f"*-{tag}.whl")
-        print(run(BIN / "auditwheel", "show", wheel))
+        if "musl" in target:
+            # auditwheel looks for musl's libc.so here, and finds a text of glibc's for linkers.
+            libraries = needed(wheel)
+            assert libraries <= {"libc.so", "libgcc_s.so.1"}, libraries
+            print(f"{wheel.name} needs {', '.join(sorted(libraries))}")
+        else:
+            print(run(BIN / "auditwheel", "show", wheel))
+
+
+def needed(wheel: Path) -> set[str]:
+    """The shared libraries that the engine in a wheel is linked with."""
+    from elftools.elf.elffile import ELFFile  # of auditwheel
+
+    with zipfile.ZipFile(wheel) as packed:
+        [engine] = (name for name in packed.namelist() if name.endswith(".so"))
+        dynamic = ELFFile(io.BytesIO(packed.read(engine))).get_section_by_name(".dynamic")
+    return {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}
 
 
 def recorder() -> None:

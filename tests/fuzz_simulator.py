@@ -34,7 +34,7 @@ def number(chance: random.Random) -> int:
 
 def workload(chance: random.Random) -> Any:
     """Up to six threads of up to eight steps."""
-    from schedscope.simulator.builder import Builder
+    from schedscope.simulator.workloads.builder import Builder
 
     b = Builder()
     programs = []
@@ -80,7 +80,7 @@ def workload(chance: random.Random) -> Any:
 
 def rtapp(chance: random.Random) -> Any:
     """An rt-app document with extreme numbers and names."""
-    from schedscope.simulator.rtapp import from_rtapp
+    from schedscope.simulator.runs.rtapp import from_rtapp
 
     def value() -> Any:
         return chance.choice([number(chance), 1e300, float("nan"), "x", None, [], {}, True])

@@ -46,8 +46,8 @@ from collector_runs import CAPTURE, INSTANCES, MARK
 from tools import tool
 
 SETTLE = {"dtrace": 120.0}
-# How long the start takes: at first this, then what it took before, as on a busy host. So does the
-# end, until more is known.
+# How long the start takes: at first this, then what it took before, as on a busy host. The end
+# takes as long until more is known.
 STARTS = {"ftrace": 1.2, "perf": 2.0, "bpftrace": 3.0, "dtrace": 15.0, "ring": 1.5}
 ENDS: dict[str, float] = {}
 MOMENTS = ["start", "recording", "draining"]

@@ -762,7 +762,10 @@ class Oracle:
         if thread.state == "runnable":
             self.found_queued(thread, e["from_cpu"])
         if thread.state == "runnable":
-            if thread.wait["ts_enqueued"] is not None:
+            taken = thread.wait["waker_cpu"] not in (None, e["cpu"])
+            if thread.wait["ts_enqueued"] is None and taken:
+                thread.wait["queue_cpu"] = e["from_cpu"]
+            if thread.wait["ts_enqueued"] is not None or taken:
                 self.close(thread, t, "switched")
             thread.cpu = thread.wait["queue_cpu"] = e["to_cpu"]
         elif thread.state != "running":

@@ -56,9 +56,6 @@ in a thousand at random, fewer than this go missing only by an unlikely chance."
 WARN_UNKNOWN = 0.05
 """Above this share of the CPUs' time where nothing was lost: some kernels leave out switches."""
 
-HALF_A_WAKE = 20_000_000
-"""An enqueue follows its `waking` within this time, ns (docs/trace-model.md, Half a wake)."""
-
 _AFTER_SLEEP = "switch-ins after a sleep"
 
 RESTS_ON = "rests on"
@@ -390,10 +387,13 @@ def _missing_wakings(trace: Trace) -> CheckRow:
 
 
 def _without_waking(trace: Trace) -> int:
-    """Enqueues not directly preceded by a `waking` of the thread, whatever it did meanwhile."""
+    """Enqueues not directly preceded by a `waking` of the thread, whatever it did meanwhile.
+
+    However long before: the CPU that is asked to put it on its queue may come late.
+    """
     from schedscope import _native
 
-    return _native.lone_enqueues(coded(trace, "wakeups", "utid", "ts", "kind"), HALF_A_WAKE)
+    return _native.lone_enqueues(coded(trace, "wakeups", "utid", "kind"))
 
 
 def _spurious_wakeups(trace: Trace) -> CheckRow:

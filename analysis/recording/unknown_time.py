@@ -68,6 +68,23 @@ def _possible_waits(trace: Trace) -> pl.LazyFrame:
     return spans.join(ran.select(utid, since=until), on=["utid", "since"], how="anti")
 
 
+def unseen_births(trace: Trace) -> pl.DataFrame:
+    """Threads that were seen to be made, and ran without a first wakeup: `since`, `until`.
+
+    Until it ran, such a thread may have waited.
+    """
+    born = trace.threads.filter(pl.col("start_ts").is_not_null()).select(
+        pl.col("utid").cast(pl.UInt32), since="start_ts"
+    )
+    first = (
+        trace.waits.select(pl.col("utid").cast(pl.UInt32), "censored", "ts_ready", until="ts_run")
+        .group_by("utid")
+        .agg(pl.all().sort_by(pl.coalesce("ts_ready", "until")).first())
+    )
+    left = (pl.col("censored") == "left") & (pl.col("until") > pl.col("since"))
+    return born.join(first, on="utid").filter(left).select("since", "until").collect()
+
+
 def unknown_of(trace: Trace, members: pl.DataFrame, group: str) -> pl.DataFrame:
     """For each `group` of threads (a column of `members` beside `utid`), the total time in which
     they may have waited, `unknown`.

@@ -11,7 +11,11 @@ from schedscope.analysis.asking.batches import in_batches
 from schedscope.analysis.cpus.accounting import inside_window
 from schedscope.analysis.cpus.occupancy import coded_waits, occupancy
 from schedscope.analysis.cpus.topology import recorded_cpus
-from schedscope.analysis.recording.unknown_time import unknown_spans, unplaced_spans
+from schedscope.analysis.recording.unknown_time import (
+    unknown_spans,
+    unplaced_spans,
+    unseen_births,
+)
 from schedscope.analysis.shares.due_in_waits import due_in_waits
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ def competing_doubt(
       served a competitor.
     """
     spans = unknown_spans(trace).select("since", "until")
+    spans = pl.concat([spans, unseen_births(trace).lazy()], how="vertical_relaxed")
     stretches = _union(pl.concat([spans, unplaced_spans(trace)]) if queues else spans)
     begin, end = trace.window
     parts: list[pl.DataFrame] = []

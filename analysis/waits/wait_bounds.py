@@ -77,18 +77,38 @@ def counted_losses(trace: Trace) -> tuple[int, bool]:
     """How many events were lost, as far as that was counted, and whether all were.
 
     No more waits than these are missing altogether: each of them ended with a switch. A CPU of
-    which nothing was recorded may have had as many as it can have.
+    which nothing was recorded may have had as many as it can have, and so may all where a filter
+    left out switches.
     """
-    unplaced = trace.info.get("unplaced_losses") or []
-    told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
+    if "filtered" in trace.info:
+        return trace.duration // FASTEST * max(1, trace.ncpu), True
     silent = pl.col("reason").is_in(["absent", "unrecorded"])
     room = (pl.col("ts_end") - pl.col("ts_begin")) // FASTEST
     number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0).clip(0, _MANY))
-    number = number.cast(pl.Int64)
-    known = ~IS_BREAK & ((number > 0) | pl.col("cpu").is_in(told.implode()))
-    placed = number.filter(~IS_BREAK).sum()
-    row = trace.losses.select(placed, every=known.fill_null(value=False).all()).collect().row(0)
-    return int(row[0]) + sum(loss.get("count") or 0 for loss in unplaced), bool(row[1])
+    placed = number.cast(pl.Int64).filter(~IS_BREAK).sum()
+    known = ~IS_BREAK & (silent | _is_counted(trace))
+    row = trace.losses.select(placed, every=known.all()).collect().row(0)
+    unplaced = sum(loss.get("count") or 0 for loss in trace.info.get("unplaced_losses") or [])
+    return int(row[0]) + unplaced, bool(row[1])
+
+
+def any_number_hidden(trace: Trace) -> bool:
+    """Whether a hole may hide any number of waits: what was lost there was not counted.
+
+    A switch that a kernel leaves out by habit hides one at most.
+    """
+    if "filtered" in trace.info or trace.info.get("unreported_losses"):
+        return True
+    holes = trace.losses.filter(~IS_BREAK, ~_is_counted(trace))
+    return holes.head(1).collect().height > 0
+
+
+def _is_counted(trace: Trace) -> pl.Expr:
+    """Of rows of `losses`: it is known how many events they are."""
+    unplaced = trace.info.get("unplaced_losses") or []
+    told = pl.Series([loss.get("cpu") for loss in unplaced if loss.get("count")], dtype=pl.UInt16)
+    counted = (pl.col("count") > 0) | pl.col("cpu").is_in(told.implode())
+    return counted.fill_null(value=False)
 
 
 def with_bounds(frame: pl.DataFrame, rest: pl.DataFrame, end: int) -> pl.DataFrame:

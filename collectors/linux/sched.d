@@ -1,6 +1,6 @@
 #!/usr/sbin/dtrace -s
 /*
- * sched.d - every scheduling decision of a Linux host, one line each.
+ * sched.d - prints every scheduling event of a Linux host, one line each.
  *
  * USAGE
  *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
@@ -9,11 +9,11 @@
  *     sh capture -t dtrace -d 10       the usual way: adds metadata and keeps
  *                                      dtrace's drop messages
  * RELEASE is the kernel's version as one number (6.18.3 = 61803), NCPU the number
- * of CPUs; both only travel into the first line. YIELDS=1 says that yield.d runs,
- * too, named before this script with -s: calls of sched_yield, without which a
- * yield looks like a preemption. MARKER is a process whose end ends the recording:
- * without it dtrace would go on when everything that could end it was killed. Buffer
- * size and switch rate are options and not in here because a #pragma would win over
+ * of CPUs; both are only printed in the first line. YIELDS=1 says that yield.d runs
+ * as well, named before this script with -s: it prints calls of sched_yield, without
+ * which a yield looks like a preemption. MARKER is a process whose exit ends the
+ * recording: without it dtrace would go on after everything that could end it was
+ * killed. Buffer size and switch rate are options because a #pragma would override
  * the command line.
  *
  * A REAL SESSION
@@ -26,7 +26,7 @@
  *     #end    1264325011695  1795254518191890770
  *
  * HOW TO READ IT
- *     The grammar is the same as the FreeBSD script's; collectors/lines.md has
+ *     The format is the same as the FreeBSD script's; collectors/lines.md describes
  *     every column. Lines are in order per CPU but not across CPUs: DTrace for
  *     Linux prints one CPU's buffer after the other. The reader sorts them.
  *
@@ -36,8 +36,8 @@
  *     overhead on Linux use the ftrace recorder; this script is for comparing
  *     the two systems with one instrument. Starting takes several seconds, so
  *     wait for the first line before starting a workload by hand.
- *     Losses go to stderr as "dtrace: N drops on CPU C": keep stderr. They come
- *     less from small buffers than from a consumer that gets too little CPU time.
+ *     Losses are reported on stderr as "dtrace: N drops on CPU C": keep stderr. The
+ *     cause is rarely a small buffer, mostly a consumer that gets too little CPU time.
  *
  * REQUIREMENTS
  *     root, DTrace for Linux 2.0, kernel 5.18 or later with BTF (prev_state came
@@ -49,19 +49,19 @@
 
 typedef struct task_struct *thr_t;
 
-/* Who is who: 1 = idle thread, 2 = kernel thread (PF_KTHREAD). */
+/* The kind of a thread: 1 = idle thread, 2 = kernel thread (PF_KTHREAD). */
 inline int KTHREAD = 0x200000;
 
 BEGIN
 {
 	began = timestamp;
-	/* What it holds, for the clauses that read before they write. */
+	/* Declares its type for clauses that read it before writing it. */
 	known[0] = (uint64_t)1;
 	printf("#sched\t2\tlinux\t%d\t%d\t%d\t%d\n",
 	    began, walltimestamp, $1, $2);
 }
 
-/* That no yield was seen tells something only if one would have been. */
+/* Tells the reader that yields are recorded, so that none means none. */
 BEGIN
 /$3 != 0/
 {
@@ -69,9 +69,9 @@ BEGIN
 }
 
 /*
- * N: what is constant of a thread: process, policy, kind, nice (20 is 0), name. Printed when the thread
- * runs or is woken, and is not the one that was printed last of those with the same
- * low bits of their number. The idle threads' names are known.
+ * N: a thread's process, policy, kind, nice (20 is 0) and name. Printed when the thread
+ * runs or is woken, unless it was the last one printed among those with the same low
+ * bits of their number. Idle threads are left out: their names are known.
  */
 rawtp:sched::sched_switch
 /((thr_t)arg2)->pid != 0 &&
@@ -119,7 +119,7 @@ rawtp:task::task_rename
 	@n = count();
 }
 
-/* S: a switch. arg0 preempted inside the kernel, arg1 from, arg2 to, arg3 state. */
+/* S: a switch. arg0: preempted inside the kernel, arg1: from, arg2: to, arg3: state. */
 rawtp:sched::sched_switch
 {
 	this->o = (thr_t)arg1;
@@ -131,7 +131,7 @@ rawtp:sched::sched_switch
 	@s = count();
 }
 
-/* W: somebody decided to wake this thread; its CPU is still the old one. */
+/* W: the decision to wake this thread; its CPU is still the old one. */
 rawtp:sched::sched_waking
 {
 	printf("W% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
@@ -139,7 +139,7 @@ rawtp:sched::sched_waking
 	@w = count();
 }
 
-/* E: it stands on the queue of a CPU, chosen by now. */
+/* E: the thread is on the queue of the CPU that was chosen. */
 rawtp:sched::sched_wakeup
 {
 	this->w = (thr_t)arg0;
@@ -159,7 +159,7 @@ rawtp:sched::sched_wakeup_new
 	@e = count();
 }
 
-/* M: moved from one CPU's queue to another's, not yet there. */
+/* M: the thread moves from one CPU's queue to another's; it has not arrived yet. */
 rawtp:sched::sched_migrate_task
 {
 	printf("M% d% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
@@ -168,8 +168,8 @@ rawtp:sched::sched_migrate_task
 }
 
 /*
- * C: a lock's owner is given the priority of its best waiter, or loses it again
- * (arg1 = 0). The kernel computes the same minimum right after this point.
+ * C: a lock's owner inherits the priority of its highest-priority waiter, or loses it
+ * again (arg1 = 0). The kernel computes the same minimum right after this point.
  */
 rawtp:sched::sched_pi_setprio
 {
@@ -182,7 +182,7 @@ rawtp:sched::sched_pi_setprio
 	@c = count();
 }
 
-/* X: on its way out; it runs on until its last S. */
+/* X: the thread exits; it keeps running until its last S. */
 rawtp:sched::sched_process_exit
 {
 	this->w = (thr_t)arg0;
@@ -194,7 +194,7 @@ rawtp:sched::sched_process_exit
 rawtp:sched::sched_process_exit
 /$4 != 0 && ((thr_t)arg0)->pid == $4/
 {
-	/* Nothing is recorded from here on; END comes when dtrace gets to it. */
+	/* Recording ends here; END runs when dtrace gets to it. */
 	ended = timestamp;
 	ended_wall = walltimestamp;
 	exit(0);

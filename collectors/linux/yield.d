@@ -1,5 +1,5 @@
 /*
- * yield.d - calls of sched_yield on a Linux host; an addition to sched.d.
+ * yield.d - prints calls of sched_yield on a Linux host; an addition to sched.d.
  *
  * USAGE
  *     dtrace -s yield.d -s sched.d -o events.txt RELEASE NCPU 1
@@ -7,18 +7,18 @@
  *
  * WHAT IT PRINTS
  *     Y 744162982 1 1740        the thread that calls sched_yield
- * A thread that yields leaves its CPU in state R, as one does that is preempted on
- * its way back to user mode, and the tracepoint of the switch calls both the same.
- * With these lines each R is one or the other.
+ * A thread that yields leaves its CPU in state R, and so does one that is preempted on
+ * its way back to user mode; sched_switch does not tell them apart. With these lines
+ * each R is one or the other.
  *
  * OVERHEAD
- *     One probe per call. While any system call is traced, the kernel takes its slow
- *     path through all of them: some ten nanoseconds each.
+ *     One probe per call. While any system call is traced, all of them take the
+ *     kernel's slow path: about ten nanoseconds more each.
  *
  * NO COUNT
- *     sched.d ends with how many lines of each kind it printed. These are not counted:
- *     in a script that is not the last, DTrace 2.0 begins a count with what happens to
- *     lie in memory (seen: 6,578,533).
+ *     sched.d ends with the number of lines of each kind. These are not counted: in a
+ *     script that is not the last, DTrace 2.0 starts a count from uninitialised memory
+ *     (seen: 6,578,533).
  *
  * REQUIREMENTS
  *     Those of sched.d, and a kernel with CONFIG_FTRACE_SYSCALLS: without it the
@@ -28,11 +28,11 @@
 /* sched.d has arguments; this script has no use for them. */
 #pragma D option argref
 
-/* As in sched.d: DTrace 2.0 lays out this script's memory with the option it knows
- * by now, and all scripts' memory with the last one. */
+/* As in sched.d: DTrace 2.0 lays out this script's memory with the value set so far,
+ * and the memory of all scripts together with the last value. */
 #pragma D option strsize=24
 
-/* sched.d says it again, and prints it. */
+/* sched.d sets it as well, and prints it. */
 BEGIN
 {
 	began = timestamp;

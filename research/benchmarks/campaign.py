@@ -43,13 +43,13 @@ from quiet import Quiet
 import schedscope as ss
 from research.lab import closeness
 from schedscope.errors import SchedscopeError
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.change import change
-from schedscope.simulator.nearest_way import nearest_ways
-from schedscope.simulator.replay import Replay
-from schedscope.simulator.services import figures, services
-from schedscope.simulator.whatif import AsItWas, answers, as_it_was
-from schedscope.simulator.whatif_ranges import RANGES
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.ranges import RANGES
+from schedscope.simulator.changes.whatif import AsItWas, answers, as_it_was
+from schedscope.simulator.runs.nearest_way import nearest_ways
+from schedscope.simulator.runs.replay import Replay
+from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent

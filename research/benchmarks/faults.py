@@ -59,7 +59,10 @@ def main() -> int:
         return 0
     kinds = [name for name in KINDS if not args.kinds or any(word in name for word in args.kinds)]
     show = _progress(time.monotonic())
-    results = campaign.run(cases, kinds, args.mutations, args.seed, work, journal, show, args.share)
+    results = campaign.run(
+        cases, kinds, args.mutations, args.seed, work, journal, show, args.share,
+        every_format=args.formats,
+    )  # fmt: skip
     print(page.by_damage(results))
     print(page.sums(results))
     laboratory: list[campaign.Result] = []
@@ -102,7 +105,8 @@ def _arguments() -> argparse.Namespace:
         type=Path,
         default=fixtures,
         metavar="CAPTURE",
-        help="folders, or archives of the laboratory (default: five of fixtures/)",
+        help="folders of ftrace, perf or DTrace, archives of the laboratory with one, or a dump of"
+        " KTR (default: five of fixtures/)",
     )
     parser.add_argument("--mutations", type=int, default=3, help="of each kind and capture")
     parser.add_argument(
@@ -112,6 +116,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--share", type=float, default=1, help="of the inputs, drawn by --seed")
+    parser.add_argument("--formats", action="store_true", help="each input in every format")
     parser.add_argument("--kinds", nargs="+", metavar="WORD")
     parser.add_argument("--work", type=Path, default=Path("/tmp/schedscope-faults"))
     parser.add_argument("--fresh", action="store_true", help="forget what the journal has")

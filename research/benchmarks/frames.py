@@ -24,7 +24,7 @@ import polars as pl
 
 import schedscope as ss
 from schedscope.errors import SchedscopeError
-from schedscope.simulator.summary import summary, waits_by_class
+from schedscope.simulator.runs.summary import summary, waits_by_class
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 SUFFIXES = (".capture", ".dat", ".data", ".pftrace", ".txt")

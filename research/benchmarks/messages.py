@@ -34,8 +34,8 @@ import polars as pl
 from quiet import Quiet
 
 import schedscope as ss
-from schedscope.simulator.repeated import repeated
-from schedscope.simulator.replay import replay
+from schedscope.simulator.runs.repeated import repeated
+from schedscope.simulator.runs.replay import replay
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent

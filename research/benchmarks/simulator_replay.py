@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from schedscope import open as open_trace
-from schedscope.simulator.extract import extract
-from schedscope.simulator.run import simulate
+from schedscope.simulator.recorded.extract import extract
+from schedscope.simulator.runs.run import simulate
 from schedscope.store.trace import Trace
 
 

@@ -16,10 +16,10 @@ import polars as pl
 
 from schedscope import open as open_trace
 from schedscope.analysis.latency import latency
-from schedscope.simulator.extract import extract
-from schedscope.simulator.policy import policies
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.recorded.extract import extract
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 SHIFTS_US = (1, 3, 10, 30, 100, 300, 1000, 2000, 5000)

@@ -12,8 +12,8 @@ import contextlib
 import io
 import time
 
-from schedscope.simulator.generators import periodic
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import periodic
 
 TASKS, CPUS, SECONDS = 40, 4, 20
 

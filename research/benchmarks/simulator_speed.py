@@ -14,10 +14,10 @@ import argparse
 import random
 import time
 
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.policy import policies
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 
 
 def sleepers(n: int, cpus: int, load: float, rounds: int, seed: int = 1) -> Workload:

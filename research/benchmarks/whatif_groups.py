@@ -29,10 +29,10 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from schedscope.simulator.change import change
-from schedscope.simulator.nearest_way import nearest_way
-from schedscope.simulator.replay import Replay
-from schedscope.simulator.whatif import answer, change_of_nothing
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.whatif import answer, change_of_nothing
+from schedscope.simulator.runs.nearest_way import nearest_way
+from schedscope.simulator.runs.replay import Replay
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent

@@ -3,7 +3,7 @@
 Each kind (`campaign/kinds.py`) is recorded `--runs` times as it is and as often with its change,
 run by run, so that what changes meanwhile concerns all alike. Nothing else on the host is frozen:
 `busy` of the table is the share of CPU time that others took. Then `whatif` predicts each kind from
-each single recording and from all together.
+each single recording (or the first `--captures`) and from all these together.
 
     python research/benchmarks/whatif_kinds.py FOLDER --record
     python research/benchmarks/whatif_kinds.py FOLDER [--prove] [--only PATTERN]
@@ -41,22 +41,24 @@ import schedscope as ss
 from research import results
 from schedscope.errors import SchedscopeError, UsageError
 from schedscope.processes import NoMatchError, of_processes
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.change import change
-from schedscope.simulator.named_threads import matching
-from schedscope.simulator.nearest_way import nearest_way
-from schedscope.simulator.replay import Replay
-from schedscope.simulator.services import figures, services
-from schedscope.simulator.time_limited import paces, throughput
-from schedscope.simulator.whatif import Asked, as_it_was, combine, gathered
-from schedscope.simulator.whatif_ranges import RANGES
-from schedscope.simulator.whatif_verdicts import BRIEF, FIGURES, RATE, VERDICTS
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.ranges import RANGES
+from schedscope.simulator.changes.time_limited import paces, throughput
+from schedscope.simulator.changes.verdicts import BRIEF, FIGURES, RATE, VERDICTS
+from schedscope.simulator.changes.whatif import Asked, as_it_was, combine, gathered
+from schedscope.simulator.closeness.spread import ALIKE, outside_share
+from schedscope.simulator.runs.named_threads import matching
+from schedscope.simulator.runs.nearest_way import nearest_way
+from schedscope.simulator.runs.replay import Replay
+from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent
 CAPTURE = HERE.parents[1] / "collectors" / "capture"
 GROUPS = Path("/sys/fs/cgroup/cpu")
 SHARES, QUOTA_US = 1024, 50_000
+LOOP = "more-load"
 
 BUILD = (
     "SRC = $(shell seq 1 12)\nall: $(SRC:%=%.o)\n%.o: unit.c\n\tgcc -O1 -c -o /dev/null unit.c\n"
@@ -192,10 +194,13 @@ def groups(weights: dict[str, int]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def loops(n: int) -> Iterator[None]:
-    """So many loops, in a session of their own."""
+def loops(folder: Path, n: int) -> Iterator[None]:
+    """So many loops, in a session of their own, called `LOOP`."""
     text = f"for i in $(seq {n}); do (while :; do :; done) & done; wait"
-    running = subprocess.Popen(["sh", "-c", text], start_new_session=True) if n else None
+    shell = folder / LOOP
+    if not shell.exists():
+        shell.symlink_to("/bin/sh")
+    running = subprocess.Popen([shell, "-c", text], start_new_session=True) if n else None
     try:
         yield
     finally:
@@ -218,9 +223,10 @@ def record(
     if path.exists():
         return
     half_made = folder / "half-made.capture"
-    shutil.rmtree(half_made, ignore_errors=True)
+    for left in (half_made, half_made.with_name(half_made.name + ".partial")):
+        shutil.rmtree(left, ignore_errors=True)
     extras = ["--with", kind.extras] if kind.extras else []
-    with groups(kind.weights if then else {}), loops(kind.load if then else 0):
+    with groups(kind.weights if then else {}), loops(folder, kind.load if then else 0):
         subprocess.run(
             ["sh", CAPTURE, "-q", *extras, "-o", half_made, "--", "sh", "-c", command(words)],
             check=True,
@@ -308,32 +314,66 @@ def real(folder: Path, kind: Kind, label: str, run: int) -> dict[str, dict[str, 
     return found
 
 
-def rows_of(folder: Path, number: int, kind: Kind, runs: int) -> Iterator[dict[str, Any]]:
-    """From each capture alone, and from all: each figure, its range, and what happened.
+def others(folder: Path, label: str, run: int) -> float:
+    """The share of CPU time that others took in a recording, without its kind's load; kept."""
+    kept = path_of(folder, label, run).with_suffix(".others")
+    if not kept.exists():
+        trace = ss.open(path_of(folder, label, run))
+        loops = (
+            trace.threads.filter(pl.col("comm").cast(pl.String) == LOOP).select("utid").collect()
+        )
+        kept.write_text(repr(outside_share(trace, besides=loops["utid"])))
+    return float(kept.read_text())
+
+
+def rows_of(
+    folder: Path, number: int, kind: Kind, runs: int, captures: int
+) -> Iterator[dict[str, Any]]:
+    """From each of the first captures alone, and from all these: each figure, its range, and what
+    happened in all runs.
 
     From each alone also with nothing changed, which the other recordings as it is say.
     """
     (before, *_), (after, *_) = sides(kind)
-    came = [real(folder, kind, after, run) for run in range(runs)]
-    were = [real(folder, kind, before, run) for run in range(runs)]
-    each = [said(folder, kind, run) for run in range(runs)]
+    came, were = (
+        {
+            run: _real(folder, kind, label, run)
+            for run in range(runs)
+            if path_of(folder, label, run).exists()
+        }
+        for label in (after, before)
+    )
+    each = [said(folder, kind, run) for run in range(captures)]
     common = {"kind": kind.name, "half": "aside" if aside(number) else "open"}
-    for used in [*([run] for run in range(runs)), list(range(runs))]:
+    for used in [*([run] for run in range(captures)), list(range(captures))]:
         told = [one for one in (each[run] for run in used) if isinstance(one, Asked)]
         about = {**common, "captures": len(used), "first": used[0]}
         if len(told) < len(used):
             why = next(one.why for one in each if isinstance(one, Refused))
             yield {**about, "changed": True, "refused": why}
             continue
-        for row in _figures(told, kind, were, came):
+        for row in _figures(told, kind, [*were.values()], [*came.values()]):
             yield {**about, "changed": True, **row}
         if len(used) == 1:
-            others = [one for run, one in enumerate(were) if run not in used]
-            for row in _figures([as_if_unchanged(one) for one in told], kind, were, others):
+            rest = [one for run, one in were.items() if run not in used]
+            unchanged = [as_if_unchanged(one) for one in told]
+            for row in _figures(unchanged, kind, [*were.values()], rest):
                 yield {**about, "changed": False, **row}
 
 
-Figures = Sequence[Mapping[str, Mapping[str, Any]]]
+@dataclass(frozen=True)
+class Real:
+    """A recording: the figures of each service, and the share that others took."""
+
+    figures: Mapping[str, Mapping[str, Any]]
+    others: float
+
+
+def _real(folder: Path, kind: Kind, label: str, run: int) -> Real:
+    return Real(real(folder, kind, label, run), others(folder, label, run))
+
+
+Figures = Sequence[Real]
 
 
 def _figures(
@@ -343,20 +383,29 @@ def _figures(
     frame = combine(told, kind.by)
     for row in frame.filter(configuration="changed").iter_rows(named=True):
         service = row[kind.by]
-        old, new = ([one[service] for one in side if service in one] for side in (were, came))
+        old, new = (
+            [one.figures[service] for one in side if service in one.figures]
+            for side in (were, came)
+        )
         if service in IGNORED or len(old) < len(were) or len(new) < len(came):
             continue
         if statistics.median(one["cpu_time"] for one in old) < LEAST:
             continue
         for figure in SHOWN:
             first, then = (
-                sorted(float(one[figure]) for one in side if one.get(figure) is not None)
+                [float(one[figure]) for one in side if one.get(figure) is not None]
                 for side in (old, new)
             )
             short = len(first) < len(old) or len(then) < len(new)
             if short or row[f"{figure}_verdict"] is None:
                 continue
             low, high = row.get(f"{figure}_low"), row.get(f"{figure}_high")
+            ends = [row.get(f"{figure}_alike_{end}") for end in ("low", "high")]
+            near = [
+                value
+                for value, one in zip(then, came, strict=True)
+                if abs(one.others - (row["others_share"] or 0.0)) <= ALIKE
+            ]
             yield {
                 "service": service,
                 "figure": figure,
@@ -367,6 +416,10 @@ def _figures(
                 "before": first,
                 "after": then,
                 "inside": _inside(then, low, high),
+                "alike_low": ends[0],
+                "alike_high": ends[1],
+                "alike": len(near),
+                "alike_inside": _inside(near, *ends),
                 "busy": row["others_share"],
             }
 
@@ -405,6 +458,10 @@ COLUMNS = pl.Schema(
         "before": pl.List(pl.Float64()),
         "after": pl.List(pl.Float64()),
         "inside": pl.Int64(),
+        "alike_low": pl.Float64(),
+        "alike_high": pl.Float64(),
+        "alike": pl.Int64(),
+        "alike_inside": pl.Int64(),
         "busy": pl.Float64(),
         "refused": pl.String(),
     }
@@ -423,6 +480,7 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
         new=pl.max_horizontal(pl.col("after").list.median(), floor),
         said=pl.max_horizontal("predicted", floor),
         width=pl.max_horizontal("high", floor) / pl.max_horizontal("low", floor),
+        alike_width=pl.max_horizontal("alike_high", floor) / pl.max_horizontal("alike_low", floor),
         up=pl.col("after").list.min() > pl.col("before").list.max(),
         down=pl.col("after").list.max() < pl.col("before").list.min(),
         noise=(
@@ -435,6 +493,7 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
     off = (pl.col("said").log() - pl.col("new").log()).abs().exp()
     still = (pl.col("old").log() - pl.col("new").log()).abs().exp()
     one_in = pl.col("inside").is_not_null()
+    some_alike = pl.col("alike_inside").is_not_null() & (pl.col("alike") > 0)
     return (
         told.group_by(*keys, maintain_order=True)
         .agg(
@@ -442,13 +501,21 @@ def coverage(rows: pl.DataFrame, *keys: str) -> pl.DataFrame:
             inside=pl.col("inside").sum(),
             recordings=pl.col("after").list.len().filter(one_in).sum(),
             width=pl.col("width").filter(one_in).median(),
+            long=(pl.col("high") - pl.col("low")).filter(one_in).median(),
+            alike_inside=pl.col("alike_inside").sum(),
+            alike=pl.col("alike").filter(some_alike).sum(),
+            alike_width=pl.col("alike_width").filter(one_in).median(),
+            alike_long=(pl.col("alike_high") - pl.col("alike_low")).filter(one_in).median(),
             right=(apart & right).sum(),
             separated=apart.sum(),
             off=off.filter(pl.col("predicted").is_not_null()).median(),
             no_change=still.median(),
             noise=pl.col("noise").median(),
         )
-        .with_columns(held=pl.col("inside") / pl.col("recordings"))
+        .with_columns(
+            held=pl.col("inside") / pl.col("recordings"),
+            alike_held=pl.col("alike_inside") / pl.col("alike"),
+        )
     )
 
 
@@ -514,6 +581,14 @@ def _texts(row: Mapping[str, Any]) -> dict[str, str]:
         ranged = row["recordings"] > 0
         found["inside"] = f"{row['inside']} of {row['recordings']}" if ranged else ""
         found["held"] = f"{row['held']:.0%}" if ranged else ""
+        found["ms"] = "" if row["long"] is None else f"{row['long'] / 1e6:.3g}"
+        some = row["alike"] > 0
+        found["alike"] = f"{row['alike_inside']} of {row['alike']}" if some else ""
+        found["alike held"] = f"{row['alike_held']:.0%}" if some else ""
+        for name, scale in (("alike_width", 1), ("alike_long", 1e6)):
+            value = row[name]
+            shown = {"alike_long": "alike ms"}.get(name, "alike width")
+            found[shown] = "" if value is None else f"{value / scale:.3g}"
         found["directions right"] = f"{row['right']} of {row['separated']}"
         for name in ("width", "off", "no_change", "noise"):
             value = row[name]
@@ -537,6 +612,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--runs", type=int, default=5, metavar="N")
+    parser.add_argument(
+        "--captures", type=int, metavar="N", help="predict from the first N runs (default: all)"
+    )
     parser.add_argument("--record", action="store_true", help="only record, both halves")
     parser.add_argument("--prove", action="store_true", help="the kinds set aside, too")
     args = parser.parse_args()
@@ -550,7 +628,7 @@ def main() -> None:
         if aside(number) and not args.prove:
             continue
         begun = time.monotonic()
-        rows += rows_of(args.folder, number, kind, args.runs)
+        rows += rows_of(args.folder, number, kind, args.runs, args.captures or args.runs)
         print(f"{kind.name}: {time.monotonic() - begun:.0f} s", flush=True)
     frame = pl.DataFrame(rows, schema=COLUMNS)
     frame.write_parquet(args.folder / "kinds.parquet")

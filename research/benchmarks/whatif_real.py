@@ -26,7 +26,7 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from schedscope.simulator.services import figures, services
+from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
 
 HERE = Path(__file__).resolve().parent

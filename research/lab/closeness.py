@@ -28,8 +28,8 @@ from research.lab.factors import roles
 from research.lab.guests import HERE
 from research.lab.plan import plan
 from research.lab.predict import captures, machines
-from schedscope.simulator.fidelity_of_runs import FEWEST, null_models, of_ways
-from schedscope.simulator.replay import Replay, replay
+from schedscope.simulator.closeness.of_runs import FEWEST, null_models, of_ways
+from schedscope.simulator.runs.replay import Replay, replay
 from schedscope.store.trace import Trace
 
 KEPT = HERE / "closeness.parquet"

@@ -18,13 +18,13 @@ import polars as pl
 import schedscope as ss
 from research.lab.policies import OWN
 from schedscope.analysis.shares.group_weights import AUTOGROUP
-from schedscope.simulator.change import change
-from schedscope.simulator.change_groups import without_sessions
-from schedscope.simulator.groups import knows_groups
-from schedscope.simulator.machine import Machine
-from schedscope.simulator.repeated import repeated
-from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.groups import without_sessions
+from schedscope.simulator.runs.repeated import repeated
+from schedscope.simulator.runs.replay import Replay, replay
+from schedscope.simulator.workloads.groups import knows_groups
+from schedscope.simulator.workloads.machine import Machine
+from schedscope.simulator.workloads.workload import Workload
 
 NO_CHANGE = "no change"
 """The model that expects what was recorded."""

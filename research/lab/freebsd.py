@@ -29,8 +29,8 @@ import polars as pl
 import schedscope as ss
 from research.lab.factors import FEW, LONGER, NO_CHANGE, PHASES, REPEATS, TIMES, factor
 from research.results import keep
-from schedscope.simulator.repeated import repeated
-from schedscope.simulator.replay import replay
+from schedscope.simulator.runs.repeated import repeated
+from schedscope.simulator.runs.replay import replay
 from schedscope.store.trace import Trace
 
 KERNELS = {"ule": "ule-13", "4bsd": "4bsd-13"}

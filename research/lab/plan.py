@@ -51,13 +51,32 @@ class Plan:
 
     kernels: dict[str, Under]
     questions: list[Question]
+    works: dict[int, list[str]]
+    """The workloads that there are for so many CPUs."""
+    others: dict[tuple[str, int], list[str]]
+    """Of a case and a number of CPUs: why it has no others than its own."""
 
 
 def plan() -> Plan:
     """What predictions.toml says."""
     document = tomllib.loads((HERE / "predictions.toml").read_text())
     kernels = {row["name"]: Under(**row) for row in document["kernel"]}
-    return Plan(kernels, list(_questions(document, kernels)))
+    works = {
+        cpus: [row["name"] for row in document["work"] if str(cpus) in row] for cpus in (1, 2, 4, 8)
+    }
+    others: dict[tuple[str, int], list[str]] = {}
+    for case in document["case"]:
+        why = others.setdefault((_label(case), case["cpus"]), [])
+        if case.get("others"):
+            why.append(case["others"])
+    return Plan(kernels, list(_questions(document, kernels)), works, others)
+
+
+def _label(case: dict[str, Any]) -> str:
+    """What the tables call a case."""
+    if case.get("change"):
+        return f"{case['source']}: {case['change']}"
+    return f"{case['source']} to {case.get('target', case['source'])}"
 
 
 def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[Question]:
@@ -71,11 +90,9 @@ def _questions(document: dict[str, Any], kernels: dict[str, Under]) -> Iterator[
             before = _cell(document, row, source, cpus)
             if name:
                 after = _cell(document, row | case["becomes"], source, cpus)
-                label = f"{source.name}: {name}"
             else:
                 after = _cell(document, row, target, cpus)
-                label = f"{source.name} to {target.name}"
-            yield Question(label, work, before, after, target, cpus, case.get("whatif", {}))
+            yield Question(_label(case), work, before, after, target, cpus, case.get("whatif", {}))
 
 
 def _cell(document: dict[str, Any], row: dict[str, Any], under: Under, cpus: int) -> Cell:

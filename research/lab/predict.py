@@ -22,7 +22,7 @@ from research.lab.__main__ import default_cache, matrix, one
 from research.lab.boots import Cell, Run, earlier
 from research.lab.factors import compare, of_enough_waits
 from research.lab.plan import Question, plan
-from schedscope.simulator.replay import replay
+from schedscope.simulator.runs.replay import replay
 
 
 def captures(run: Run) -> list[ss.Trace]:

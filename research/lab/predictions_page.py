@@ -8,6 +8,7 @@ import polars as pl
 
 from research.lab.factors import NO_CHANGE, NULLS, REPEATS
 from research.lab.guests import HERE
+from research.lab.plan import plan
 from schedscope import units
 
 KEPT = HERE / "predictions.parquet"
@@ -46,9 +47,10 @@ def _policies(rows: pl.DataFrame) -> Iterator[str]:
     """A row for each case and number of CPUs: how close the policy came, and one for all cases."""
     yield (
         f"| case | CPUs | policy | {' | '.join(SHOWN)} | waiting within the goal"
-        " | waiting within the repeats | all within the repeats | workloads | recorded on |"
+        " | waiting within the repeats | all within the repeats | workloads | without"
+        " | recorded on |"
     )
-    yield "|---|---|---|" + "---|" * (len(SHOWN) + 5)
+    yield "|---|---|---|" + "---|" * (len(SHOWN) + 6)
     ours = rows.filter(~pl.col("model").is_in(_OTHERS) & pl.col("figure").is_in(SHOWN))
     for (case, cpus), part in ours.group_by(["case", "cpus"], maintain_order=True):
         yield _policy(str(case), str(cpus), part["model"][0], part)
@@ -66,7 +68,18 @@ def _policy(case: str, cpus: str, policy: str, rows: pl.DataFrame) -> str:
         f"{_inside(rows)} of {rows.height}",
     ]
     day = rows.select(pl.col("recorded_on").max()).item()
-    return f"| {case} | {cpus} | {policy} | {' | '.join(cells)} | {works} | {day} |"
+    out = _left_out(case, int(cpus), rows["work"].unique().to_list()) if policy else ""
+    return f"| {case} | {cpus} | {policy} | {' | '.join(cells)} | {works} | {out} | {day} |"
+
+
+def _left_out(case: str, cpus: int, works: list[str]) -> str:
+    """The workloads that a case does not have, and why."""
+    asked = plan()
+    if (case, cpus) not in asked.others:
+        return ""
+    missing = [name for name in asked.works[cpus] if name not in works]
+    why = "; ".join(dict.fromkeys(asked.others[case, cpus]))
+    return f"{', '.join(missing)} ({why})" if missing else ""
 
 
 def _others(rows: pl.DataFrame) -> Iterator[str]:

@@ -75,7 +75,7 @@ def rows(claim: Claim) -> results.Rows:
 
 def table(claim: Claim) -> list[str]:
     """The rows of a claim as Markdown."""
-    lines = ["| what | published | simulated | distance |", "|---|---|---|---|"]
+    lines = ["| what | published | simulated | distance | why |", "|---|---|---|---|---|"]
     lines += [f"| {' | '.join(row.cells())} |" for row in claim.rows()]
     return lines
 

@@ -41,20 +41,25 @@ def data(name: str) -> Path:
 
 @dataclass(frozen=True)
 class Row:
-    """One number: its name, as published (None: only in words), and from the model."""
+    """One number: its name, as published (None: only in words), and from the model (None: it has no
+    such thing)."""
 
     what: str
     published: float | None
-    simulated: float
+    simulated: float | None
     unit: str = ""
     said: str = ""
     agrees: bool | None = None
     whole: bool = False
     """A count, shown without decimals."""
+    why: str = ""
+    """Why the model does not have the published number."""
 
     @property
     def distance(self) -> str:
         """Simulated less published; for words, whether the model does as they say."""
+        if self.simulated is None:
+            return "not in the model"
         if self.published is not None:
             return f"{self.simulated - self.published:+.3g}"
         if self.agrees is None:
@@ -62,10 +67,11 @@ class Row:
         return "as said" if self.agrees else "not as said"
 
     def cells(self) -> list[str]:
-        """What, published, simulated, distance."""
+        """What, published, simulated, distance, why."""
         show = whole if self.whole else number
         published = self.said if self.published is None else show(self.published, self.unit)
-        return [self.what, published, show(self.simulated, self.unit), self.distance]
+        simulated = "" if self.simulated is None else show(self.simulated, self.unit)
+        return [self.what, published, simulated, self.distance, self.why]
 
 
 @dataclass(frozen=True)

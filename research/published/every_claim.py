@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from research.published import (
+    builds,
     counters,
     one_cpu,
     ported_ule,
@@ -14,5 +15,5 @@ from research.published.claims import Claim
 
 def claims() -> list[Claim]:
     """All of them, by number."""
-    modules = (saw_tooth, counters, one_cpu, ported_ule, wasted_cores)
+    modules = (saw_tooth, builds, counters, one_cpu, ported_ule, wasted_cores)
     return sorted((c for m in modules for c in m.CLAIMS), key=lambda c: c.ids)

@@ -22,10 +22,10 @@ from typing import Any
 import polars as pl
 
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder, Program
-from schedscope.simulator.machine import Cpu, Machine
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder, Program
+from schedscope.simulator.workloads.machine import Cpu, Machine
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 RUNS = {"ule-14": "runs.parquet", "4bsd": "4bsd/runs.parquet"}

@@ -7,8 +7,8 @@ from functools import cache
 from research.published.claims import Claim, Row, per_cent
 from research.published.measures import cpu_time, responses
 from schedscope.analysis.sums.quantiles import quantile
-from schedscope.simulator.generators import make, nice_hogs, requests
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import make, nice_hogs, requests
 from schedscope.store.trace import Trace
 
 O1, SERVER, DEFAULT, COMPUTE = "o1", "staircase-server", "staircase", "staircase-compute"

@@ -8,10 +8,10 @@ import polars as pl
 
 from research.published.claims import Claim, Row, per_cent
 from research.published.measures import cpu_time, moved_from
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import cascade, hackbench, spinners, web
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import cascade, hackbench, spinners, web
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 ULE, CFS = "ule-14", "cfs-2.6.32"

@@ -7,10 +7,10 @@ from functools import cache
 import polars as pl
 
 from research.published.claims import Claim, Row, per_cent
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.run import simulate
-from schedscope.simulator.summary import summary
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.runs.summary import summary
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 CFS = "cfs-2.6.32"

@@ -90,18 +90,18 @@ from schedscope.fleets.fleet import fleet as fleet
 from schedscope.parsers.formats import formats as formats
 from schedscope.present.readable import readable as readable
 from schedscope.processes import of_processes as of_processes
-from schedscope.simulator.fidelity import fidelity as fidelity
-from schedscope.simulator.fidelity_of_runs import fidelity_of_runs as fidelity_of_runs
-from schedscope.simulator.policy import (
+from schedscope.simulator.changes.notes import whatif_notes as whatif_notes
+from schedscope.simulator.changes.whatif import whatif as whatif
+from schedscope.simulator.closeness.fidelity import fidelity as fidelity
+from schedscope.simulator.closeness.of_runs import fidelity_of_runs as fidelity_of_runs
+from schedscope.simulator.policies.policy import (
     Policy as Policy,
     policies as policies,
     tunables as tunables,
 )
-from schedscope.simulator.run import policy_series as policy_series, simulate as simulate
-from schedscope.simulator.scx_object import scx as scx
-from schedscope.simulator.summary import simulate_all as simulate_all
-from schedscope.simulator.whatif import whatif as whatif
-from schedscope.simulator.whatif_notes import whatif_notes as whatif_notes
+from schedscope.simulator.policies.scx_object import scx as scx
+from schedscope.simulator.runs.run import policy_series as policy_series, simulate as simulate
+from schedscope.simulator.runs.summary import simulate_all as simulate_all
 from schedscope.store.opening import (
     convert as convert,
     open as open,

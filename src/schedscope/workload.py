@@ -110,9 +110,10 @@ time
 * `group` (String, null): the group that it is in from then on; null: none
 """
 
-from schedscope.simulator.builder import Builder, Program
-from schedscope.simulator.extract import extract
-from schedscope.simulator.generators import (
+from schedscope.simulator.recorded.extract import extract
+from schedscope.simulator.runs.rtapp import from_rtapp, to_rtapp
+from schedscope.simulator.workloads.builder import Builder, Program
+from schedscope.simulator.workloads.generators import (
     cascade,
     generate,
     hackbench,
@@ -127,8 +128,7 @@ from schedscope.simulator.generators import (
     spinners,
     web,
 )
-from schedscope.simulator.rtapp import from_rtapp, to_rtapp
-from schedscope.simulator.workload import Workload, is_workload, read_workload
+from schedscope.simulator.workloads.workload import Workload, is_workload, read_workload
 
 __all__ = [
     "Builder",

@@ -13,7 +13,7 @@ from decoded import FIXTURES
 import schedscope as ss
 from schedscope import Trace
 from schedscope.errors import UsageError
-from schedscope.simulator.generators import web
+from schedscope.simulator.workloads.generators import web
 
 
 @pytest.fixture(scope="module")

@@ -579,6 +579,21 @@ def test_waking_dropped_for_a_loss_is_not_missing() -> None:
     assert found(trace, "missing wakings").startswith("1 of 3 wakeups without a `waking`")
 
 
+def test_enqueue_long_after_its_waking_misses_none() -> None:
+    """An emulated CPU put the thread on its queue 27 ms after it was asked to."""
+    late = """
+         0 cpu0: idle -> A
+         0 cpu1: idle -> B
+        10 cpu0: A S -> C
+        20 cpu1: waking A on 0 by B
+        27000020 cpu0: enqueued A on 0 by C
+        27000030 cpu0: C S -> A
+    """
+    trace = traced(world(late, window=(0, 27_000_100)), has_waking=True)
+    assert trace.waits.filter(cause="wake").collect()["ts_ready"].to_list() == [20, None]
+    assert found(trace, "missing wakings") == "none of 2 wakeups without a `waking`"
+
+
 def found(trace: Trace, name: str) -> str:
     """What a check says."""
     return str(check(trace).filter(check=name).item(0, "text"))

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis import critical_path as in_parts
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import hackbench, make
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import hackbench, make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

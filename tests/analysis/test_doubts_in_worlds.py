@@ -195,6 +195,7 @@ WORLDS: list[tuple[Callable[[], ss.Trace], dict[str, dict[str, float]]]] = [
 ]
 
 PROVEN_IN = {
+    ("latency", "n_high"): "test_hidden_waits.py",
     ("wait_breakdown", "interrupted_high"): "test_wait_breakdown.py",
     ("wait_breakdown", "throttled_high"): "test_wait_breakdown.py",
     ("off_cpu", "n_excluded"): "test_off_cpu.py",

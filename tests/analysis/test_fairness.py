@@ -19,8 +19,8 @@ from test_starvation import CAPTURES, FIXTURES, STRETCH, lines_of
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis.threads.levels import LINUX_WEIGHTS
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import hogs, nice_hogs
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import hogs, nice_hogs
 
 # One CPU: a and b (nice 0) share it from 0 to 90, and c (nice 5, weight 335) waits until 90.
 WORLD = """

@@ -57,6 +57,29 @@ def test_where_losses_are_not_counted_one_wait_may_be_hidden_in_each_stretch() -
     assert figures(with_losses(trace, OVERRUN)) == one
 
 
+def test_a_filter_may_have_left_out_any_number_of_waits() -> None:
+    """Of the threads that it left out; those that were recorded have no unknown time."""
+    trace = with_losses(bounded(*SHOWN, unknown=HOLE), filtered={"utids": [7]})
+    assert figures(trace)[1:] == [(0, 20), (40, 40)]
+
+
+def test_how_many_waits_there_may_have_been() -> None:
+    """Four were seen; three lost events may have ended three, a stretch of unknown time one.
+
+    Where they were not counted, any number; one that was not over at the end is none of them.
+    """
+    trace = bounded(*SHOWN, unknown=HOLE)
+    broken = {"ts_begin": 900 * US, "ts_end": 910 * US, "reason": "truncated"}
+    counted, both = OVERRUN | {"count": 3}, [OVERRUN | {"count": 2}, broken]
+    for losses, most in (([], 5), ([counted], 7), (both, None)):
+        for by in ("comm", "cause"):
+            row = ss.latency(with_losses(trace, *losses), by=by).row(0, named=True)
+            assert (row["n"], row["n_high"]) == (4, most)
+    open_ = {"ts_ready": 950 * US, "wait": 50 * US, "censored": "right"}
+    row = ss.latency(with_losses(bounded(*SHOWN, open_))).row(0, named=True)
+    assert (row["n"], row["n_high"], row["n_censored"]) == (4, 4, 1)
+
+
 def test_uncounted_and_counted_losses_together() -> None:
     """Two events in the one, and a wait of up to 30 us in the other."""
     trace = bounded(*SHOWN, unknown=HOLE)
@@ -145,3 +168,22 @@ def test_cpu_without_a_record_may_hide_any_number_of_waits() -> None:
     row = ss.latency(trace).row(0, named=True)
     assert bounds(row, "p50", "max", unit=US) == [(0, 20), (40, 40)]
     assert row["mean"] < US
+
+
+def test_new_thread_without_a_first_wakeup_may_have_waited() -> None:
+    """b was made at 20 and ran at 60: what a was due meanwhile is open."""
+    text = """
+        a running@0  0..60
+        b running@0  60..80
+        a runnable@0 60..80
+        a running@0  80..100
+    """
+    known = scene(text, until=100)
+    names = known.threads.collect()
+    b = names.filter(comm="b")["utid"].item()
+    wait = {"utid": b, "cause": "unknown", "ts_run": 60 * MS, "censored": "left"}
+    waits = pl.DataFrame([wait], schema=TABLES["waits"].schema)
+    made = pl.when(comm="b").then(20 * MS).alias("start_ts")
+    tables = {"states": known.states, "waits": waits, "threads": names.with_columns(made)}
+    a = row_of(ss.fairness(ss.Trace.from_tables(tables, dict(known.info)), per="cpu"), comm="a")
+    assert bounds(a, "running", "waiting", "due") == [(80, 80), (20, 20), (50, 90)]

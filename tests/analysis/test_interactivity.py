@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.simulator import generators
-from schedscope.simulator.machine import grid
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.workloads import generators
+from schedscope.simulator.workloads.machine import grid
+from schedscope.simulator.workloads.workload import Workload
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 MS = 1_000_000

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import tarfile
 from pathlib import Path
 
 import polars as pl
+import pytest
 from archives import unpack
 from freebsd.compact import Translator
 
 import schedscope as ss
 
-ARCHIVE = Path(__file__).parents[2] / "fixtures" / "freebsd-13.2" / "inter.tar.xz"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+ARCHIVE = FIXTURES / "freebsd-13.2" / "inter.tar.xz"
 
 
 def with_inter(folder: Path) -> tuple[ss.Trace, pl.DataFrame]:
@@ -74,3 +78,32 @@ def test_estimate_for_a_young_thread_is_within_the_documented_error(tmp_path: Pa
     off = guess.select(pl.col("kernel") - pl.col("score")).to_series()
     assert off.min() >= -1
     assert 0 < off.max() <= 45
+
+
+def test_a_replay_begins_with_the_kernels_sums(tmp_path: Path) -> None:
+    """Those of its first switch, less what it did before that in the recording, in seconds. Only
+    the first thread of the load is older than the recording: the others have its past.
+    """
+    _, values = with_inter(tmp_path)
+    folder = tmp_path / "x.capture"
+    folder.mkdir()
+    # Of another capture of this host.
+    about = json.loads((FIXTURES / "freebsd-ule.capture" / "capture.json").read_text())
+    about["window"] = {"begin": None, "end": None}
+    (folder / "capture.json").write_text(json.dumps(about))
+    shutil.move(tmp_path / "new.txt", folder / "events.txt")
+    trace = ss.open(folder)
+    own = trace.threads.select("utid", "tid", "parent_utid").collect().join(values, on="tid")
+    first = own.filter(pl.col("parent_utid").is_null()).sort("ts").row(0, named=True)
+    states = trace.states.filter(
+        pl.col("utid") == first["utid"],
+        pl.col("ts") < first["ts"],
+        pl.col("state").cast(pl.String) == "running",
+    )
+    ran = states.select(pl.col("dur").sum()).collect().item()
+    past = ss.workload.extract(trace).threads.filter(pl.col("tid") == first["tid"])
+    # Ticks of hz, which is 100, times 1024.
+    kernel = [first[name] * 1_000_000_000 // (100 << 10) for name in ("ran", "slept")]
+    # It still runs when the kernel is asked.
+    assert past["past_run"].item() == pytest.approx(kernel[0] - ran, abs=50_000)
+    assert 0 < past["past_sleep"].item() <= kernel[1]

@@ -17,7 +17,7 @@ from small_worlds import Interval, of_states, small_worlds
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis import interference as module
-from schedscope.simulator.generators import make
+from schedscope.simulator.workloads.generators import make
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -29,6 +29,7 @@ def test_all_waits_in_one_row() -> None:
     row = ss.latency(ledger(WORLD)).row(0, named=True)
     assert row == {
         "n": 4,
+        "n_high": 4,
         "n_censored": 1,
         "n_excluded": 1,
         "total": 560,

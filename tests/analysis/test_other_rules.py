@@ -14,8 +14,8 @@ import pytest
 from tools import tool
 
 import schedscope as ss
-from schedscope.simulator import generators
-from schedscope.simulator.machine import grid
+from schedscope.simulator.workloads import generators
+from schedscope.simulator.workloads.machine import grid
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -13,8 +13,8 @@ from sources import ROOT, sources
 import schedscope as ss
 from schedscope.analysis.sums.grouped import grouped
 from schedscope.analysis.sums.quantiles import nearest_rank, quantile, rank, shares_of
-from schedscope.simulator.generators import web
-from schedscope.simulator.summary import summary
+from schedscope.simulator.runs.summary import summary
+from schedscope.simulator.workloads.generators import web
 
 
 def by_definition(values: list[int], q: str) -> int:

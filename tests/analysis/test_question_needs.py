@@ -14,7 +14,7 @@ import schedscope as ss
 from schedscope import Trace
 from schedscope.analysis.asking.needs import NEEDS, QUESTIONS
 from schedscope.errors import MissingEventsError
-from schedscope.simulator.generators import web
+from schedscope.simulator.workloads.generators import web
 
 for name in ss.__all__:
     getattr(ss, name)  # loads every question, which declares itself

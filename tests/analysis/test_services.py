@@ -19,7 +19,7 @@ from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.analysis.threads.services import service_of
 from schedscope.live.waiting import KEYS
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator import services
+from schedscope.simulator.runs import services
 
 ID = "0123456789ab" + "c" * 52
 OTHER = "f" * 64

@@ -7,8 +7,8 @@ import pytest
 from small_worlds import preempted_twice
 
 import schedscope as ss
-from schedscope.simulator.generators import hogs
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import hogs
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from schedscope.analysis.shares.sharing_groups import competitors, sharing
 from schedscope.analysis.starvation import starvation
 from schedscope.analysis.starvation.episode_interference import Account, account
 from schedscope.analysis.threads.levels import Levels
-from schedscope.simulator.builder import Builder
+from schedscope.simulator.workloads.builder import Builder
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

@@ -14,8 +14,8 @@ from archives import unpack
 
 import schedscope as ss
 from schedscope.cli import _change
-from schedscope.simulator.change import change
-from schedscope.simulator.replay import replay
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.runs.replay import replay
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 PACKED = ("findings", "cfs-and-eevdf", "lab/amd64-6.12-quota", "lab/amd64-6.1-perf")

@@ -349,7 +349,7 @@ def test_invalid_arguments_are_refused(trace: ss.Trace) -> None:
 @pytest.mark.parametrize("workload", ["make", "web", "bursts"])
 def test_work_conserving_policy_has_no_avoidable_idle_time(policy: str, workload: str) -> None:
     """One queue for all CPUs, and switches cost nothing."""
-    from schedscope.simulator.generators import make, periodic, requests
+    from schedscope.simulator.workloads.generators import make, periodic, requests
 
     work = {
         "make": lambda: make(6, tasks=20, run="20ms"),
@@ -363,7 +363,7 @@ def test_work_conserving_policy_has_no_avoidable_idle_time(policy: str, workload
 
 def test_per_cpu_queues_have_avoidable_idle_time() -> None:
     """The property above can fail: per-CPU queues are not work-conserving."""
-    from schedscope.simulator.generators import make
+    from schedscope.simulator.workloads.generators import make
 
     assert machine(ss.simulate(make(12), policy="eevdf-6.12", cpus=4))["wasted"] > 0
 

@@ -14,7 +14,7 @@ from parsers_of_commands import required, selects
 
 import schedscope as ss
 from schedscope import cli
-from schedscope.simulator import generators
+from schedscope.simulator.workloads import generators
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

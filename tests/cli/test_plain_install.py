@@ -15,7 +15,7 @@ import schedscope as ss
 from schedscope import doctor, extras
 from schedscope.cli import commands
 from schedscope.extras import PURPOSES, declared, installing, missing
-from schedscope.simulator.generators import web
+from schedscope.simulator.workloads.generators import web
 
 PACKAGES = sorted(
     {

@@ -31,10 +31,10 @@ from research.lab.judges import Verdict, judge
 from schedscope import cli
 from schedscope.analysis.cpus.offline import offline
 from schedscope.present.headline import headline
-from schedscope.simulator.change import change
-from schedscope.simulator.machine import machine_of
-from schedscope.simulator.outages import recorded_outages
-from schedscope.simulator.replay import replay
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.workloads.machine import machine_of
+from schedscope.simulator.workloads.outages import recorded_outages
 
 ROOT = Path(__file__).parents[2]
 

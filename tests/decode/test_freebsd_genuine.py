@@ -12,9 +12,9 @@ import pytest
 from archives import unpack
 
 import schedscope as ss
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.recorded_tunables import recorded_tunables
-from schedscope.simulator.replay import recorded_policy
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.recorded.tunables import recorded_tunables
+from schedscope.simulator.runs.replay import recorded_policy
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 GENUINE = FIXTURES / "freebsd-13.2"

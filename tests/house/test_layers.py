@@ -43,6 +43,8 @@ ALLOWED = {
     "__main__": {"cli"},
     "__init__": set(),
 }  # fmt: skip
+# The rooms of the simulator, each of which uses only those before it.
+SIMULATOR = ("policies", "workloads", "recorded", "runs", "closeness", "changes")
 # Each of these is loaded by itself, since others load them without what lies above.
 ALONE = ("collectors", "parsers", "store", "analysis", "simulator", "plot")
 
@@ -91,6 +93,22 @@ def test_a_layer_imports_only_what_lies_below(layer: str) -> None:
             inside = name.removeprefix("schedscope").removeprefix(".")
             below = any(f"{inside}.".startswith(f"{ok}.") for ok in (layer, *ALLOWED[layer]))
             assert below, f"{path.relative_to(ROOT)} imports {name}"
+
+
+@pytest.mark.parametrize("room", SIMULATOR)
+def test_a_room_of_the_simulator_imports_only_those_before_it(room: str) -> None:
+    below = SIMULATOR[: SIMULATOR.index(room) + 1]
+    paths = sorted((ROOT / "simulator" / room).rglob("*.py"))
+    assert paths
+    for path in paths:
+        for name in imports(path):
+            if name.startswith("schedscope.simulator."):
+                assert name.split(".")[2] in below, f"{path.relative_to(ROOT)} imports {name}"
+
+
+def test_every_file_of_the_simulator_is_in_a_room() -> None:
+    inside = [path.relative_to(ROOT).parts for path in (ROOT / "simulator").rglob("*.py")]
+    assert {parts[1] for parts in inside} == {*SIMULATOR, "__init__.py"}
 
 
 @pytest.mark.parametrize("layer", ALONE)

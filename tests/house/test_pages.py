@@ -70,6 +70,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(target), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_installed_files_are_given_by_path(page: Path) -> None:
+    """pipx 1.1 of Debian 12 takes the bare name of a wheel for a package of the registry."""
+    for file in re.findall(r"pipx install (\S+\.whl)", prose(page)):
+        assert file.strip("'\"").startswith("./"), file
+
+
 @pytest.mark.parametrize("page", [*PAGES, *CHAPTERS], ids=name_of)
 def test_files_and_names_exist(page: Path) -> None:
     """Paths in code, as in `fixtures/mixed_load.py`, and names, as in `ss.check`."""

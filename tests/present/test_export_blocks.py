@@ -16,8 +16,8 @@ from schedscope.exports import blocks as blocks_of
 from schedscope.exports.blocks import blocks
 from schedscope.exports.perfetto import perfetto_blocks
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.generators import make
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import make
 
 FACTS = ("switches", "wakeups", "migrations")
 

@@ -13,8 +13,8 @@ from decoded import FIXTURES, decode
 
 import schedscope as ss
 from schedscope.exports.write import FORMATS
-from schedscope.simulator.generators import make
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import make
 
 KINDS = ("linux", "lossy", "freebsd", "simulated")
 

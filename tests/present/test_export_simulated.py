@@ -10,7 +10,7 @@ import pytest
 from schedscope import open as open_trace, workload as w
 from schedscope.exports.write import export
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
 from schedscope.store.trace import Trace
 
 SUFFIX = {"perfetto": "pftrace", "trace.dat": "dat"}

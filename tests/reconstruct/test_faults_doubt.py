@@ -43,10 +43,15 @@ def test_count_may_miss_sleeps_shorter_than_the_doubt(
 
 
 def judged(
-    said: dict[str, Any], true: dict[str, Any], *, admits: bool = False, flagged: bool = False
+    said: dict[str, Any],
+    true: dict[str, Any],
+    *,
+    admits: bool = False,
+    flagged: bool = False,
+    clocks: bool = False,
 ) -> Counts:
     """Of one row of `latency`."""
-    judge = Judge(Counts(), admits, flagged, Doubt(), truth())
+    judge = Judge(Counts(), admits, flagged, clocks, Doubt(), truth())
     answers = [of_rows("latency", pl.DataFrame([row])) for row in (said, true)]
     one, other = (answer for answer in answers if isinstance(answer, Answer))
     judge.table("latency", "all", one, other)

@@ -361,6 +361,31 @@ def test_a_migration_of_a_queued_thread_splits_the_interval(engine: Engine) -> N
     )
 
 
+def test_another_cpu_takes_a_thread_from_a_queue(engine: Engine) -> None:
+    """Enqueues were not recorded: the waker would have chosen CPU 1 itself, on its own CPU."""
+    assert answer(
+        engine,
+        """
+         0 cpu0: idle -> A
+        10 cpu0: A S -> idle
+        20 cpu0: waking A on 0 by idle
+        25 cpu1: migrate A 0 -> 1
+        40 cpu1: idle -> A
+        """,
+        ncpu=2,
+    ) == lines(
+        """
+        A running@0 0..10 switched
+        A sleeping 10..20 woken
+        A runnable@0 20..25 switched by idle0
+        A runnable@1 25..40 switched by idle0
+        A running@1 40..100 window
+        A unknown run=0 cpu -/-/0: -+-=- left
+        A wake waking=20 ready=20 run=40 by idle0@0 cpu 0/1/1: -+-=20
+        """
+    )
+
+
 # -- what was not seen ------------------------------------------------------------------
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import schedscope as ss
 from research.lab import closeness
-from schedscope.simulator.generators import make
-from schedscope.simulator.replay import replay
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.workloads.generators import make
 
 pytestmark = pytest.mark.research
 

@@ -9,10 +9,10 @@ import pytest
 
 from research.lab import __main__ as lab, factors, predict, predictions_page
 from research.lab.policies import OWN, ScxLocal
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.policy import policies
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,14 @@ def hogs(ms: list[int], policy: str = "rr") -> Trace:
 
 REPEATS = {4: 3, 8: 2}
 """Of machines with so many CPUs, which take longer to record."""
+
+
+def test_every_case_has_every_workload_or_says_why_not() -> None:
+    asked = predict.plan()
+    for case, cpus in asked.others:
+        there = {q.work for q in asked.questions if (q.case, q.cpus) == (case, cpus)}
+        left_out = set(asked.works[cpus]) - there
+        assert not left_out or asked.others[case, cpus], case
 
 
 def test_the_plan_names_kernels_of_the_matrix_and_policies() -> None:
@@ -200,8 +208,8 @@ def test_the_table_of_policies_has_geometric_means_and_counts(tmp_path: Path) ->
     counts = "5 of 6 | 5 of 6 | 9 of 10"
     expected = f"2.00 | 1.00 | 1.00 | 1.00 | 1.00 | {counts}"
     text = predictions_page.summary(rows)
-    assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers | 2026-01-03 |" in text
-    assert f"| all |  |  | {expected} |  | 2026-01-03 |" in text
+    assert f"| a to b | 1 | eevdf | {expected} | hogs, sleepers |  | 2026-01-03 |" in text
+    assert f"| all |  |  | {expected} |  |  | 2026-01-03 |" in text
 
 
 def test_new_predictions_keep_rows_of_other_cases(tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ unchanged except where a source names a setting.
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
 
 from research import results
-from research.published import __main__ as published, ported_ule, wasted_cores
+from research.published import __main__ as published, builds, ported_ule, wasted_cores
 from research.published.claims import Claim
 from research.published.counters import REAL, counter_ratio, measured
 from research.published.every_claim import claims
@@ -29,8 +30,8 @@ from research.published.one_cpu import (
     spread,
 )
 from research.published.saw_tooth import GRID, spread_ratio, static_split
-from schedscope.simulator.generators import make
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import make
 
 pytestmark = pytest.mark.research
 
@@ -56,6 +57,21 @@ def test_the_tests_named_for_a_claim_exist(id_: str) -> None:
     _, path, name = published.EXACT[id_]
     text = (ROOT / path).read_text()
     assert f"fn {name}()" in text or f"def {name}(" in text
+
+
+def test_every_published_build_has_a_row_and_a_reason_where_it_is_off() -> None:
+    """The 35 rows of the source, those of caches and kernel among them."""
+    with (ROOT / "fixtures/published/ule-4bsd-builds.csv").open(newline="") as file:
+        asked = [
+            (row["machine"], row["test"], row["jobs"], row["metric"].removesuffix("_s"))
+            for row in csv.DictReader(file)
+        ]
+    kept = {row["what"]: row for row in KEPT if row["claim"] == "V17"}
+    for machine, test, jobs, figure in asked:
+        name = f"{machine}, {test} {jobs}".strip()
+        row = kept[f"{name}: {figure}, ULE over 4BSD"]
+        off = row["distance"]
+        assert row["why"] or abs(float(off)) < builds.NEAR, row
 
 
 def test_v01_4bsd_spreads_any_number_of_hogs() -> None:

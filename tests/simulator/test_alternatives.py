@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

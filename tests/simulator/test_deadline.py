@@ -6,11 +6,11 @@ import polars as pl
 import pytest
 
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.rtapp import from_rtapp, to_rtapp
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.runs.rtapp import from_rtapp, to_rtapp
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

@@ -12,9 +12,9 @@ import pytest
 import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.fidelity_figures import wasserstein
-from schedscope.simulator.fidelity_of_runs import MEASURES
-from schedscope.simulator.generators import hogs, make
+from schedscope.simulator.closeness.figures import wasserstein
+from schedscope.simulator.closeness.of_runs import MEASURES
+from schedscope.simulator.workloads.generators import hogs, make
 from schedscope.store.trace import Trace
 
 

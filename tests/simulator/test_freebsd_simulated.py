@@ -17,7 +17,7 @@ from freebsd.simulated import BEGIN, replay
 from hypothesis import given, settings, strategies as st
 
 import schedscope as ss
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 POLICIES = {"ule-14": "ULE", "4bsd": "4BSD"}

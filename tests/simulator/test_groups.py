@@ -16,14 +16,14 @@ from schedscope.analysis.shares.group_weights import AUTOGROUP
 from schedscope.analysis.threads.memberships import memberships
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.change_groups import without_sessions
-from schedscope.simulator.extract import extract
-from schedscope.simulator.policy import policies
-from schedscope.simulator.recorded_groups import recorded_groups
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import read_workload
+from schedscope.simulator.changes.groups import without_sessions
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.recorded.extract import extract
+from schedscope.simulator.recorded.groups import recorded_groups
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import read_workload
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

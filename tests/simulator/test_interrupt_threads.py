@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from freebsd.writer import Machine
 
 import schedscope as ss
 from schedscope.errors import UsageError
@@ -69,6 +70,22 @@ def test_recorded_kernel_priorities_are_kept(
     rows = replayed.switches.filter(pl.col("next_utid").is_in(shown.implode())).collect()
     assert kept
     assert set(rows["next_prio"]) == {wanted}
+
+
+def test_an_interrupt_comes_on_the_cpu_on_which_it_mostly_came(tmp_path: Path) -> None:
+    """Its thread came onto CPU 0 first, as ULE's do where their own CPU is busy: three interrupts
+    on CPU 1, one on CPU 0.
+    """
+    world = Machine(2)
+    world.thread(100010, "swi4: clock (1)", process="intr", pri_class=1, kind=2)
+    for i, (raised, ran) in enumerate([(1, 0), (1, 1), (0, 0), (1, 1)]):
+        at = 1_000_000 + i * 10_000_000
+        world.wake(at, raised, 100010, target=ran, interrupts=1)
+        world.switch(at + 10_000, ran, 100010, "preempt")
+        world.switch(at + 30_000, ran, None, "iwait")
+    (tmp_path / "events.txt").write_text(world.text(50_000_000))
+    threads = ss.workload.extract(ss.open(tmp_path / "events.txt")).threads
+    assert threads.filter(pl.col("name") == "swi4: clock (1)")["cpu"].to_list() == [1]
 
 
 def test_realtime_thread_requests_preemption_under_4bsd() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 import schedscope as ss
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.change import change
-from schedscope.simulator.named_threads import kind_of, matching
-from schedscope.simulator.replay import Replay, replay
-from schedscope.simulator.run import simulate
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.runs.named_threads import kind_of, matching
+from schedscope.simulator.runs.replay import Replay, replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

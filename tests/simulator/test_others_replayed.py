@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.nearest_way import nearest_way, nearest_ways
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.nearest_way import nearest_way, nearest_ways
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

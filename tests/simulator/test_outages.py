@@ -11,8 +11,8 @@ import pytest
 import schedscope as ss
 from schedscope import workload as w
 from schedscope.analysis.cpus.offline import offline
-from schedscope.simulator.machine import Outage, machine
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.machine import Outage, machine
 
 MS = 1_000_000
 

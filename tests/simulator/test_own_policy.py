@@ -14,11 +14,11 @@ import pytest
 import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.policy import Policy
-from schedscope.simulator.policy_file import policy_in_file
-from schedscope.simulator.run import simulate
+from schedscope.simulator.closeness.fidelity import fidelity
+from schedscope.simulator.policies.file import policy_in_file
+from schedscope.simulator.policies.policy import Policy
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 ROOT = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from sources import ROOT, sources
 import schedscope as ss
 from schedscope.analysis.asking.policies import declared, rules
 from schedscope.errors import MissingEventsError
-from schedscope.simulator.workload import CLASSES
+from schedscope.simulator.workloads.workload import CLASSES
 
 POLICIES = ss.policies()["name"].to_list()
 # What no simulation has, and what asks for it.
@@ -22,7 +22,7 @@ NOT_SIMULATED = {
     **dict.fromkeys(("dispatch_depth", "dispatch_queues", "dispatch_slices"), "dispatch queues"),
 }
 # The one default.
-EXEMPT = "simulator/recorded_scheduler.py"
+EXEMPT = "simulator/recorded/scheduler.py"
 """Which kernels have which scheduler if they do not say."""
 
 

@@ -11,10 +11,10 @@ import pytest
 from research.published.counters import counter_ratio, measured
 from research.published.one_cpu import nice_19_under_staircase, share_under_4bsd
 from research.published.saw_tooth import spread_ratio
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import hogs
-from schedscope.simulator.machine import Cpu, Machine
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import hogs
+from schedscope.simulator.workloads.machine import Cpu, Machine
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"
 

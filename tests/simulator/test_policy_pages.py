@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from schedscope.cli import main
-from schedscope.simulator.policy import policies, series, tunables
+from schedscope.simulator.policies.policy import policies, series, tunables
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"
 REFERENCES = {"fifo", "rr", "srtf", "ps"}

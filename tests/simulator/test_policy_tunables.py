@@ -6,10 +6,10 @@ import polars as pl
 import pytest
 
 from schedscope.analysis.asking.policies import resolve
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.policy import policies, series, tunables
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.policies.policy import policies, series, tunables
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 
 RUN = {"hog": 200_000_000, "nice": 60_000_000, "sleeper": 20_000_000, "child": 30_000_000}
 

@@ -7,8 +7,8 @@ import random
 import polars as pl
 import pytest
 
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 
 MS = 1_000_000
 WEIGHTS = {-10: 9548.0, 0: 1024.0, 10: 110.0}

@@ -10,10 +10,10 @@ import pytest
 
 import schedscope as ss
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.change import change
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.recorded_masks import changed_masks
-from schedscope.simulator.replay import replay
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.recorded.masks import changed_masks
+from schedscope.simulator.runs.replay import replay
 from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

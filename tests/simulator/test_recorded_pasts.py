@@ -8,9 +8,10 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.freebsd_priorities import Bands, charge_of, share_of
-from schedscope.simulator.recorded_nice import _as_noted, _by_priorities, _inherited
-from schedscope.simulator.recorded_pasts import Life, history_of, used_within
+from schedscope.simulator.recorded.extract import extract_with_utids
+from schedscope.simulator.recorded.freebsd_priorities import Bands, charge_of, share_of
+from schedscope.simulator.recorded.nice import _as_noted, _by_priorities, _inherited
+from schedscope.simulator.recorded.pasts import Life, history_of, used_within
 
 ULE_13 = Bands(48, 120, 32, 127, 1)
 BSD_13 = Bands(48, 120, 32, 128, 1, ule=False)
@@ -144,3 +145,13 @@ def test_threads_of_a_recording_have_a_past_if_none_forked_them(name: str) -> No
     assert known["start"].null_count() == 0
     for past in ("past_used", "past_run", "past_sleep", "past_charged"):
         assert known[past].is_between(0, 10_000_000_000).all()
+
+
+def test_recorder_used_no_cpu_time_before_the_recording() -> None:
+    """`dtrace` takes most of a CPU in this recording of 4BSD, which would be 6.9 of 10 s."""
+    trace = ss.open(FIXTURES / "freebsd-4bsd.capture")
+    workload, utids = extract_with_utids(trace)
+    recorders = trace.threads.filter(pl.col("recorder")).collect()["utid"]
+    pasts = workload.threads.filter(utids.is_in(recorders.implode()))["past_used"].drop_nulls()
+    assert pasts.to_list()
+    assert set(pasts) == {0}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.run import simulate
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

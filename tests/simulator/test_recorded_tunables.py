@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.recorded_tunables import recorded_tunables
-from schedscope.simulator.run import simulate
+from schedscope.simulator.recorded.tunables import recorded_tunables
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 

@@ -13,13 +13,13 @@ import schedscope as ss
 from schedscope.analysis.asking.policies import resolve
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.recorded_scheduler import policy_asked, recorded_policy
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.closeness.fidelity import fidelity
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.recorded.scheduler import policy_asked, recorded_policy
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

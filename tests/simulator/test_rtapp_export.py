@@ -12,10 +12,10 @@ from tools import tool
 
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.replay import replay
-from schedscope.simulator.rtapp import exported, to_rtapp
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.rtapp import exported, to_rtapp
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 NS_PER_LOOP = 20

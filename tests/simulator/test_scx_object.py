@@ -10,8 +10,8 @@ import pytest
 import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
-from schedscope.simulator.generators import hogs
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import hogs
 
 ROOT = Path(__file__).parents[2]
 OBJECTS = ROOT / "native" / "scx" / "objects"

@@ -12,12 +12,12 @@ import pytest
 from schedscope import open as open_trace, workload as w
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.machine import machine
-from schedscope.simulator.policy import policies
-from schedscope.simulator.run import simulate
-from schedscope.simulator.tick_phase import measured_clock
+from schedscope.simulator.policies.policy import policies
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.recorded.tick_phase import measured_clock
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.machine import machine
 from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -383,9 +383,9 @@ def test_trace_above_the_limit_is_refused_and_its_part_is_accepted(
 ) -> None:
     trace = open_trace(FIXTURES / "linux-ftrace-mixed.capture")
     rows = sum(t.collect().height for t in (trace.switches, trace.wakeups))
-    monkeypatch.setattr("schedscope.simulator.extract.MOST_ROWS", rows)
+    monkeypatch.setattr("schedscope.simulator.recorded.extract.MOST_ROWS", rows)
     assert extract(trace).steps.height > 1000
-    monkeypatch.setattr("schedscope.simulator.extract.MOST_ROWS", rows - 1)
+    monkeypatch.setattr("schedscope.simulator.recorded.extract.MOST_ROWS", rows - 1)
     with pytest.raises(UsageError, match=f"{rows:,} switches and wakeups.*--since and --until"):
         extract(trace)
     half = trace.duration / 2e9

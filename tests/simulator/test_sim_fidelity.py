@@ -11,13 +11,13 @@ import pytest
 
 from schedscope import open as open_trace
 from schedscope.cli import main
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.fidelity_figures import kendall, wasserstein
-from schedscope.simulator.generators import hogs, make, periodic
-from schedscope.simulator.machine import Costs
-from schedscope.simulator.replay import measured_costs
-from schedscope.simulator.run import simulate
+from schedscope.simulator.closeness.fidelity import fidelity
+from schedscope.simulator.closeness.figures import kendall, wasserstein
+from schedscope.simulator.runs.replay import measured_costs
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import hogs, make, periodic
+from schedscope.simulator.workloads.machine import Costs
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 

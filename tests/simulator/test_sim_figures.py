@@ -10,8 +10,8 @@ import pytest
 from schedscope import workload as w
 from schedscope.cli import main
 from schedscope.errors import UsageError
-from schedscope.simulator import figures
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs import figures
+from schedscope.simulator.runs.run import simulate
 
 
 def mixed_classes() -> w.Workload:

@@ -12,11 +12,11 @@ import pytest
 from schedscope import workload as w
 from schedscope.cli import main
 from schedscope.errors import SchedscopeError, UsageError
-from schedscope.simulator.fidelity import fidelity
-from schedscope.simulator.machine import Costs, Machine
-from schedscope.simulator.rtapp import from_rtapp
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import read_workload
+from schedscope.simulator.closeness.fidelity import fidelity
+from schedscope.simulator.runs.rtapp import from_rtapp
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.machine import Costs, Machine
+from schedscope.simulator.workloads.workload import read_workload
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

@@ -12,10 +12,10 @@ from recorded import MS, recorded, runs, table
 
 from schedscope import workload as w
 from schedscope.errors import UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract
-from schedscope.simulator.run import simulate
-from schedscope.simulator.workload import read_workload
+from schedscope.simulator.recorded.extract import extract
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import read_workload
 from schedscope.store.trace import Trace
 
 FUTEX = 202  # x86-64's number

@@ -7,9 +7,9 @@ from collections import deque
 import pytest
 
 from schedscope.errors import UsageError
-from schedscope.simulator.generators import hogs, requests
-from schedscope.simulator.policy import Policy
-from schedscope.simulator.run import policy_series, simulate
+from schedscope.simulator.policies.policy import Policy
+from schedscope.simulator.runs.run import policy_series, simulate
+from schedscope.simulator.workloads.generators import hogs, requests
 
 
 class Fifo(Policy):

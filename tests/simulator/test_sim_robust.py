@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from schedscope.simulator.builder import Builder
+from schedscope.simulator.workloads.builder import Builder
 
 POLICIES = ("rr", "eevdf-6.17", "ule-14")
 

@@ -7,12 +7,12 @@ import pytest
 
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.generators import hogs, make, spinners
-from schedscope.simulator.policy import policies, tunables
-from schedscope.simulator.run import policy_series, simulate
-from schedscope.simulator.summary import simulate_all, summary, waits_by_class
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.policies.policy import policies, tunables
+from schedscope.simulator.runs.run import policy_series, simulate
+from schedscope.simulator.runs.summary import simulate_all, summary, waits_by_class
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.generators import hogs, make, spinners
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

@@ -13,11 +13,11 @@ from schedscope import workload as w
 from schedscope.analysis.cpus.offline import offline
 from schedscope.errors import FormatError, UsageError
 from schedscope.parsers.schema import TABLES
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.extract import extract, report
-from schedscope.simulator.machine import Machine, Outage, machine, machine_of
-from schedscope.simulator.run import simulate
-from schedscope.simulator.whatif import whatif
+from schedscope.simulator.changes.whatif import whatif
+from schedscope.simulator.recorded.extract import extract, report
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.machine import Machine, Outage, machine, machine_of
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

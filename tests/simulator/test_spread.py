@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import schedscope as ss
-from schedscope.simulator.replay import replay
-from schedscope.simulator.run import simulate
-from schedscope.simulator.spread import (
+from schedscope.simulator.changes.ranges import APART, INTERVAL, of_change
+from schedscope.simulator.changes.verdicts import BRIEF
+from schedscope.simulator.closeness.spread import (
     BESIDE,
     FEW,
     MOST,
@@ -20,10 +20,12 @@ from schedscope.simulator.spread import (
     PARTS,
     UNKNOWN,
     from_others,
+    moved,
     own_spreads,
     spreads,
 )
-from schedscope.simulator.whatif_ranges import APART, INTERVAL, of_change
+from schedscope.simulator.runs.replay import replay
+from schedscope.simulator.runs.run import simulate
 from schedscope.store.trace import Trace
 
 MS = 1_000_000
@@ -100,13 +102,13 @@ def test_the_share_of_others_widens_the_ranges_of_one_capture() -> None:
     assert spreads(selected, named)["mine"]["outside"] == 0.25
     frame = ss.whatif(trace, cpus=1)
     assert frame.filter(comm="mine", configuration="changed")["others_share"].item() == 0.25
-    said = [note for note in ss.whatif_notes(trace, frame) if note.startswith("ranges are wide")]
+    said = [note for note in ss.whatif_notes(trace, frame) if note.startswith("ranges in brackets")]
     assert len(said) == 1
-    assert "others took 25.0 % of the CPU time" in said[0]
+    assert "while others take 15.0 % to 35.0 % of the CPU time" in said[0]
 
 
 def test_a_thread_waits_as_long_as_others_make_it() -> None:
-    """A quarter of the CPU time was others': it may be a sixth of that, or the most."""
+    """A quarter of the CPU time was others': it may be a tenth of that, or the most."""
     down, up = from_others("waiting", 0.25)
     assert OTHERS * 0.25 > MOST
     assert math.exp(up) == pytest.approx((MOST + OWN) / (1 - MOST) * 0.75 / (0.25 + OWN))
@@ -114,7 +116,12 @@ def test_a_thread_waits_as_long_as_others_make_it() -> None:
     assert math.exp(down) == pytest.approx((0.25 + OWN) / 0.75 * (1 - least) / (least + OWN))
     # More than the most is no less than it was.
     assert from_others("waiting", 0.9)[1] == 0
-    assert from_others("wait_p50", 0.25) == (0, 0)
+    # While others take as much, it is at most so much more and less.
+    down, up = from_others("waiting", 0.25, near=0.1)
+    assert math.exp(up) == pytest.approx((0.35 + OWN) / 0.65 * 0.75 / (0.25 + OWN))
+    assert math.exp(down) == pytest.approx((0.25 + OWN) / 0.75 * 0.85 / (0.15 + OWN))
+    # On a quiet host they cannot take less than nothing, and the range is that of any recording.
+    assert from_others("waiting", 0.01, near=0.1) == from_others("waiting", 0.01)
 
 
 def test_waiting_that_is_a_few_waits_may_be_others_in_the_next_recording() -> None:
@@ -127,6 +134,30 @@ def test_waiting_that_is_a_few_waits_may_be_others_in_the_next_recording() -> No
     assert simulated["waiting_high"] == pytest.approx(
         100 * MS * math.exp(INTERVAL * APART["waiting"]), abs=2
     )
+
+
+def test_captures_count_as_if_others_had_taken_the_same_in_each() -> None:
+    """They wait as long as others make them, and no longer besides: that is no chance."""
+    shares = (0.3, 0.5, 0.6)
+    captures = []
+    for share in shares:
+        waiting = 100 * MS * math.exp(moved("waiting", 0.3, share))
+        run = {"cpu_time": 100 * MS, "waiting": waiting, "wait_p99": 5 * MS, "few": 0.0}
+        captures.append({"recorded": run, "changes": [run], "fitted": {"outside": share}})
+    found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"outside": 0.48})
+    middle = 100 * MS * math.exp(moved("waiting", 0.3, 0.5))
+    alike = found["waiting_alike_high"] / found["waiting_alike_low"]
+    assert found["waiting_alike_low"] < middle < found["waiting_alike_high"]
+    assert alike < 4 < found["waiting_high"] / found["waiting_low"]
+
+
+def test_short_waits_differ_by_microseconds_and_not_by_factors() -> None:
+    """A median of 4 us that becomes 20 us is five times as much, and nothing to anybody."""
+    run = dict.fromkeys(("wait_p30", "wait_p50", "wait_p70"), 4_000) | {"few": 0.0}
+    captures = [{"recorded": run, "changes": [run]}]
+    found = of_change(captures, dict.fromkeys(APART, 1.0), fitted={"outside": 0.0})
+    assert found["wait_p50_low"] == 0
+    assert BRIEF / 4 < found["wait_p50_high"] < 2 * BRIEF
 
 
 def test_simulated_trace_has_no_spread() -> None:

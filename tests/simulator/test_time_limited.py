@@ -7,10 +7,10 @@ import pytest
 
 import schedscope as ss
 from schedscope.cli import main
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.run import simulate
-from schedscope.simulator.time_limited import is_time_limited
-from schedscope.simulator.workload import Workload
+from schedscope.simulator.changes.time_limited import is_time_limited
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
+from schedscope.simulator.workloads.workload import Workload
 from schedscope.store.trace import Trace
 
 MS = 1_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 
 
 @pytest.mark.parametrize(("wa_weight", "cpu"), [("on", 0), ("off", 1)])

@@ -14,13 +14,13 @@ import pytest
 import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import MissingEventsError, UsageError
-from schedscope.simulator.builder import Builder
-from schedscope.simulator.change import _slice
-from schedscope.simulator.run import simulate
-from schedscope.simulator.services import NOTHING
-from schedscope.simulator.whatif import AsItWas, Asked, combine
-from schedscope.simulator.whatif_ranges import APART, of_change
-from schedscope.simulator.whatif_verdicts import BOUND, BRIEF, REFUSED
+from schedscope.simulator.changes.change import _slice
+from schedscope.simulator.changes.ranges import APART, of_change
+from schedscope.simulator.changes.verdicts import BOUND, BRIEF, REFUSED
+from schedscope.simulator.changes.whatif import AsItWas, Asked, combine
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.runs.services import NOTHING
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.store.trace import Trace
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"

@@ -91,7 +91,7 @@ pub fn reconstruct<'py>(
             let mut store = MemoryStore::default();
             let mut reconstruction = Reconstructor::new(ncpu, begin)
                 .expecting_waking(every_waking)
-                .expecting_one_enqueued(linux && !every_waking)
+                .expecting_one_enqueued(!linux || !every_waking)
                 .with_uncounted_losses(uncounted)
                 .with_chosen_threads(chosen.is_some())
                 .with_habits(habits)

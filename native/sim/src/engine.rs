@@ -14,7 +14,7 @@ use super::pipe::Pipe;
 use super::policy::{Clocks, Policy, Wake};
 use super::rng::Rng;
 use super::timers::Timers;
-use super::workload::{Step, Tid, Workload};
+use super::workload::{Class, Step, Tid, Workload};
 use super::world::{CpuState, Rank, RescheduleReason, SleepKind, State, Thread, World, tie};
 use crate::prefetch::near;
 
@@ -207,7 +207,7 @@ impl<'a> Engine<'a> {
                 load.threads.iter().map(|t| t.past).collect()
             },
             reservations: (load.threads.iter().zip(0..))
-                .filter(|(spec, _)| spec.class == super::workload::Class::Deadline)
+                .filter(|(spec, _)| spec.class == Class::Deadline)
                 .map(|(spec, t)| (t, spec.reservation))
                 .collect(),
             idle: CpuSet::all(ncpu),
@@ -476,9 +476,14 @@ impl<'a> Engine<'a> {
                 }
             }
             State::Sleeping => {
-                // A timer fires on the CPU that armed it. Of one that is offline, the first that
-                // is online has the timers (hrtimers_cpu_dying, kernel/time/hrtimer.c).
-                let mut cpu = self.world.threads[t as usize].cpu;
+                // A timer fires on the CPU that armed it, and an interrupt comes on one CPU wherever
+                // its thread runs. Of one that is offline, the first that is online has the timers
+                // (hrtimers_cpu_dying, kernel/time/hrtimer.c).
+                let spec = &self.load.threads[t as usize];
+                let home = spec.cpu.filter(|c| {
+                    spec.class == Class::Interrupt && usize::from(*c) < self.world.cpus.len()
+                });
+                let mut cpu = home.unwrap_or(self.world.threads[t as usize].cpu);
                 if !self.world.is_online(cpu) {
                     cpu = self.world.machine.online().iter().next().unwrap_or(cpu);
                 }

@@ -200,7 +200,7 @@ fn class(code: u8) -> Result<Class> {
     })
 }
 
-/// Codes of the `op` column, in the order of `schedscope.simulator.workload.OPS`.
+/// Codes of the `op` column, in the order of `schedscope.simulator.workloads.workload.OPS`.
 pub mod op {
     pub const RUN: u8 = 0;
     pub const SLEEP: u8 = 1;

@@ -37,7 +37,8 @@ pub struct Pipeline<'a, S: Store> {
     linux: bool,
     /// Every wakeup begins with a `waking`: Linux's do, FreeBSD's need not.
     every_waking: bool,
-    /// Wakeups have one step, raised only for a thread that is not runnable.
+    /// Only a thread that is on no queue is enqueued: FreeBSD's, and Linux's where wakeups have one
+    /// step.
     enqueued_once: bool,
     uncounted: bool,
     unreported: Option<&'a Unreported>,
@@ -121,7 +122,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             ncpu: info.ncpu,
             linux: info.linux_priorities,
             every_waking: info.has_waking && info.linux_priorities,
-            enqueued_once: !info.has_waking && info.linux_priorities,
+            enqueued_once: !info.has_waking || !info.linux_priorities,
             uncounted: info.uncounted,
             unreported: None,
             habits: Habits::Nobodys,

@@ -33,6 +33,13 @@ PROGRAMS = {
     "awk": "awk 'BEGIN { for (i = 0; i < 6000000; i++) s += i % 7; print s }'",
 }
 
+REAL_TIME = {
+    policy: f"chrt --{policy} {priority} sh -c 'exec \"$@\" --policy={policy} -p {priority}' sh"
+    for policy, priority in (("fifo", 50), ("rr", 20))
+}
+"""The thread of cyclictest that measures leaves the class it was started in, unless it is told
+which to take."""
+
 MAKE = ("make", "sh", "gcc", "cc1", "as")
 """The names of a build's threads."""
 
@@ -104,7 +111,7 @@ KINDS = [
     Kind(
         "cyclictest FIFO 50",
         {"cyclictest": "", "hogs": ""},
-        {"cyclictest": "chrt -f 50"},
+        {"cyclictest": REAL_TIME["fifo"]},
         {"set_class": {"cyclictest": "fifo:50"}},
     ),
     Kind("two more hogs beside make", {"make": ""}, {}, {"add_load": 2}, load=2),
@@ -149,7 +156,7 @@ KINDS = [
     Kind(
         "cyclictest RR 20 beside xz",
         {"cyclictest": "", "xz": ""},
-        {"cyclictest": "chrt -r 20"},
+        {"cyclictest": REAL_TIME["rr"]},
         {"set_class": {"cyclictest": "rr:20"}},
     ),
     Kind(

@@ -8,7 +8,7 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,17 @@ import schedscope as ss
 from faults import (
     caution,
     comparison,
+    formats,
     mutations,
     mutations_clocks,
     mutations_filters,
     mutations_hosts,
     mutations_pages,
-    recording,
     summaries,
-    tracedat,
     truth,
 )
 from faults.caution import Caution
-from faults.mutations import KINDS, Draw, Mutant, can_be
+from faults.mutations import KINDS, Draw, Mutant, can_be, in_pages
 from faults.recording import Recording
 from faults.truth import Truth
 
@@ -57,9 +56,16 @@ class Case:
     name: str
     recording: Recording
     truth: Truth
-    folder: Undamaged
-    # The window of a trace.dat is that of its events.
-    file: Undamaged
+    work: Path
+    known: dict[str, Undamaged] = field(default_factory=dict)
+
+    def undamaged(self, form: str) -> Undamaged:
+        """In this format: the window of a file is that of its events."""
+        if form not in self.known:
+            mutant = Mutant(self.recording, "nothing")
+            trace = opened(mutant, self.work / f"{self.name}-{form}", form)
+            self.known[form] = Undamaged(trace, caution.caution(trace))
+        return self.known[form]
 
 
 class NotComplete(Exception):
@@ -81,33 +87,31 @@ def load(path: Path, work: Path) -> Case:
         if path.name.endswith(".tar.xz"):
             shutil.unpack_archive(path, work / name)
             path = work / name / "lab.capture"
-        whole = recording.read(path)
+        whole = formats.read(path)
     except (OSError, ValueError, KeyError) as error:
         raise NotComplete(f"{path}: {error}") from error
     if not whole.cpus or not all(whole.cpus.values()):
         raise NotComplete(f"{path} has a CPU without events")
     whole, true = truth.complete(whole)
-    if true.flaws or true.waits.height < _LEAST:
+    linux = mutations.of_linux(whole)
+    if linux and (true.flaws or true.waits.height < _LEAST):
         what = Counter(flaw.what for flaw in true.flaws)
         raise NotComplete(f"{path}: no complete stretch of {_LEAST} waits ({dict(what)})")
     mutations.recount(whole)
-    said = []
-    for how, file in (("folder", None), ("file", tracedat.encode(whole))):
-        trace = opened(Mutant(whole, "nothing", file=file), work / f"{name}-{how}")
-        said.append(Undamaged(trace, caution.caution(trace)))
-    return Case(name, whole, true, *said)
+    return Case(name, whole, true, work)
 
 
-def opened(mutant: Mutant, work: Path) -> ss.Trace:
-    """The trace that schedscope makes of a damaged input."""
+def opened(mutant: Mutant, work: Path, form: str = "") -> ss.Trace:
+    """The trace that schedscope makes of a damaged input, in this format or its own."""
     work.mkdir(parents=True, exist_ok=True)
+    writers = formats.formats_of(mutant.recording)
     if mutant.file is not None:
         source = work / "mutant.dat"
         source.write_bytes(mutant.file)
     else:
-        source = recording.write(mutant.recording, work / "mutant.capture")
+        source = writers.get(form, next(iter(writers.values())))(mutant.recording, work)
     shutil.rmtree(work / "cache", ignore_errors=True)
-    return ss.open(source, cache=work / "cache")
+    return ss.open(source, cache=work / "cache", options=mutant.recording.about.get("options"))
 
 
 def draw(case: Case, kind: str, number: int, seed: int) -> Mutant:
@@ -116,12 +120,25 @@ def draw(case: Case, kind: str, number: int, seed: int) -> Mutant:
 
 
 def judge(
-    case: Case, kind: str, number: int, seed: int, work: Path, part: summaries.Part = (0, 1)
+    case: Case,
+    kind: str,
+    number: int,
+    seed: int,
+    work: Path,
+    part: summaries.Part = (0, 1),
+    form: str = "",
 ) -> Result:
     """One damaged input, and what is wrong in the answers about it."""
     mutant = draw(case, kind, number, seed)
+    own = next(iter(formats.formats_of(case.recording)))
+    in_file = mutant.file is not None
+    written = "trace.dat" if in_file else own if mutant.recording.raw else form or own
     result: Result = {
         "capture": case.name,
+        "release": case.recording.about.get("release", ""),
+        "cpus": len(case.recording.cpus),
+        "format": written,
+        "asked": form,
         "kind": kind,
         "number": number,
         "seed": seed,
@@ -130,12 +147,14 @@ def judge(
         "crashed": None,
     }
     try:
-        trace = opened(mutant, work)
+        trace = opened(mutant, work, written)
         true = _truth(case, mutant)
         doubt = comparison.doubt(trace, mutant)
-        found = comparison.judge(trace, true, mutant, doubt)
+        found = comparison.Verdict()
+        if mutations.of_linux(case.recording):
+            found = comparison.judge(trace, true, mutant, doubt)
         spoken = caution.caution(trace)
-        whole = case.file if mutant.file is not None else case.folder
+        whole = case.undamaged(written)
         sums = summaries.Counts()
         if not mutant.truth_of:
             moved = mutant.clock_off is not None
@@ -201,10 +220,13 @@ def run(
     progress: Callable[[int, int, Result], None] | None = None,
     share: float = 1,
     parts: int = 1,
+    *,
+    every_format: bool = False,
 ) -> list[Result]:
     """Every (capture, kind, number), or a `share` of them; those in the journal are not run again.
 
-    With several `parts`, each kind of damage is asked one part of the questions.
+    With several `parts`, each kind of damage is asked one part of the questions. With
+    `every_format`, each input is written in all formats that it can be in.
 
     The journal gets a line for each result at once, so that an interrupted campaign goes on
     where it was.
@@ -213,20 +235,21 @@ def run(
     for case in cases:
         case.recording.others = [o.recording for o in cases if o is not case]
     results = list(_kept(journal, seed))
-    done = {(r["capture"], r["kind"], r["number"]) for r in results}
+    done = {(r["capture"], r["kind"], r["number"], r["asked"]) for r in results}
     wanted = [
-        (number, kind, case)
+        (number, kind, case, form)
         for number in range(numbers)
         for kind in kinds
         for case in cases
         if can_be(kind, case.recording)
-        and random.Random(f"{seed}/{case.name}/{kind}/{number}/share").random() < share
+        for form in _forms(case, kind, every=every_format)
+        if random.Random(f"{seed}/{case.name}/{kind}/{number}/share{form}").random() < share
     ]
-    for n, (number, kind, case) in enumerate(wanted, 1):
-        if (case.name, kind, number) in done:
+    for n, (number, kind, case, form) in enumerate(wanted, 1):
+        if (case.name, kind, number, form) in done:
             continue
         started = time.monotonic()
-        result = judge(case, kind, number, seed, work, (list(KINDS).index(kind), parts))
+        result = judge(case, kind, number, seed, work, (list(KINDS).index(kind), parts), form)
         result["seconds"] = round(time.monotonic() - started, 3)
         results.append(result)
         if journal is not None:
@@ -240,6 +263,11 @@ def run(
         for r in results
         if r["capture"] in names and r["kind"] in allowed and r["number"] < numbers
     ]
+
+
+def _forms(case: Case, kind: str, *, every: bool) -> list[str]:
+    """The formats to write an input in; none: its own."""
+    return list(formats.formats_of(case.recording)) if every and not in_pages(kind) else [""]
 
 
 def _kept(journal: Path | None, seed: int) -> Iterator[Result]:

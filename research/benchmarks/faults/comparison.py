@@ -173,10 +173,12 @@ def _bounds(
 ) -> None:
     """Waits of which only a lower bound is given, and which were shorter than that."""
     tids = trace.threads.select("utid", pl.col("tid").cast(pl.Int64))
+    # The truth is known until the last event; a window may end later.
+    until = pl.lit(truth.window[1]) - pl.col("ts_ready")
     said = (
         trace.waits.filter(pl.col("censored") == "right", pl.col("wait") > TOLERANCE)
         .join(tids, on="utid")
-        .select("tid", "ts_ready", bound="wait")
+        .select("tid", "ts_ready", bound=pl.min_horizontal("wait", until))
         .collect()
         .filter(~pl.col("tid").is_in(truth.doubtful))
     )

@@ -63,8 +63,28 @@ def of_all_that_was_counted(recording: Recording) -> bool:
     return "ring" not in recording.about
 
 
+def of_linux(recording: Recording) -> bool:
+    """Whether the fields of its events are those of Linux's trace events."""
+    return any(layout.name == "sched_switch" for layout in recording.formats.values())
+
+
+_BY_TIME = ("nothing", "hole", "many holes", "start", "end", "CPU", "one CPU", "clock")
+"""Kinds that need no more of an event than its time and CPU."""
+
+_IN_PAGES = ("page", "a CPU truncated", "bits flipped", "trace.dat")
+
+
+def in_pages(name: str) -> bool:
+    """Whether this kind of damage is done to sub-buffers, which no other format has."""
+    return name.startswith(_IN_PAGES)
+
+
 def can_be(name: str, recording: Recording) -> bool:
     """Whether a recording like this one can be damaged so."""
+    if not of_linux(recording) and not name.startswith(_BY_TIME):
+        return False
+    if in_pages(name) and "ftrace" not in recording.about:
+        return False
     return name not in _CAN_BE or _CAN_BE[name](recording)
 
 
@@ -261,7 +281,9 @@ def _dropped(what: str, share: float) -> None:
             made.cpus[cpu].remove(record)
             n = 1
         recount(made)
-        return Mutant(made, f"{n} of {what} dropped")
+        # Where no `waking` is recorded, waits begin when the thread is enqueued.
+        defined = [made] if what == "waking" and share == 1 else []
+        return Mutant(made, f"{n} of {what} dropped", truth_of=defined)
 
 
 for _what in _DROPPED:

@@ -106,31 +106,61 @@ def by_damage(results: list[Result]) -> str:
 STATUSES = ("right", "bound", "admitted", "headed", "flagged", "doubted", "null", "wrong")
 """Of figures; `summaries.py` defines them."""
 
-_SHOWN = ("100% of migrate", "100% of waking", "100% of wakeup", "CPU absent", "one CPU only")
-_MARKS = (", marked", "counted in stats", "in stats only", "events read only", "checksums")
+_SHOWN = ("100% of migrate", "100% of waking and", "100% of wakeup", "CPU absent", "one CPU only")
+_MARKS = (", marked", "checksums")
+_COUNTS = ("counted in stats", "in stats only")
+_OF_KERNEL = ("capture", "trace.dat")
 
 
-def marked(kind: str) -> bool:
+def marked(kind: str, form: str = "capture") -> bool:
     """Whether the file says that something is missing: the kernel, the recorder, or its contents.
 
     >>> [marked(kind) for kind in ("hole, marked", "hole, unmarked", "one CPU only")]
     [True, False, True]
+    >>> [marked("hole, in stats only", form) for form in ("capture", "perf script")]
+    [True, False]
     """
+    if kind.endswith("events read only"):
+        return form in _OF_KERNEL
+    if kind.endswith(_COUNTS):
+        return form in (*_OF_KERNEL, "ftrace text", "Perfetto", "dtrace")
     others = ("nothing", "trace.dat truncated", "stats that lie", "losses in capture.json")
     return kind.startswith((*_SHOWN, *others)) or kind.endswith(_MARKS)
+
+
+def _marked(result: Result) -> bool:
+    return marked(result["kind"], result["format"])
 
 
 def sums(results: list[Result]) -> str:
     """The table of figures: a line for each kind of damage, for marked, unmarked and all."""
     parts = by_kind(results)
     for name, which in (("marked", True), ("unmarked", False)):
-        parts[f"**{name}**"] = [r for r in results if marked(r["kind"]) == which]
+        parts[f"**{name}**"] = [r for r in results if _marked(r) == which]
     parts["**all**"] = results
     headings = (
         *("damage", "inputs", "figures", *STATUSES, "wrong of 1,000"),
         *("median width, all threads in one", "median width, each thread"),
     )
     return table(headings, [_sums(name, found) for name, found in parts.items()])
+
+
+def sums_by(results: list[Result], *names: str) -> str:
+    """The same by format, or by release and number of CPUs: marked and unmarked damage."""
+    parts: dict[tuple[str, ...], list[Result]] = defaultdict(list)
+    for result in results:
+        parts[tuple(str(result[name]) for name in names)].append(result)
+    rows = []
+    for key, found in sorted(parts.items()):
+        row = [" ".join(key)]
+        for which in (True, False):
+            some = [r for r in found if _marked(r) == which]
+            _, inputs, figures, *_, wrong, share, one, each = _sums("", some)
+            row += [inputs, figures, wrong, share, one, each]
+        rows.append(row)
+    shown = ("inputs", "figures", "wrong", "of 1,000", "width, all", "width, each")
+    heads = [f"{which}: {name}" for which in ("marked", "unmarked") for name in shown]
+    return table((" and ".join(names), *heads), rows)
 
 
 def _sums(name: str, results: list[Result]) -> list[str]:
@@ -184,6 +214,8 @@ def keep(
     tables = {
         "faults": by_damage(found),
         "faults-sums": sums([*found, *laboratory]),
+        "faults-formats": sums_by([*found, *laboratory], "format"),
+        "faults-kernels": sums_by([*found, *laboratory], "release", "cpus"),
         "faults-figures": common_failures([*found, *laboratory]),
     }
     if laboratory:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import shutil
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from faults.recording import Record, Recording, layouts
 
 _SAMPLE, _LOST = 9, 2
 _IDENTIFIER, _IP, _TID, _TIME, _ADDR = 1 << 16, 1, 2, 4, 8
 _ID, _CPU, _PERIOD, _STREAM_ID, _RAW = 64, 128, 256, 512, 1024
+_SIZES = struct.Struct("<II")
 _NAME = re.compile(rb"name: (sched_\w+)\nID: (\d+)\n")
 
 
@@ -23,6 +30,7 @@ class Sample:
     cpu: int | None = None
     time: int | None = None
     time_at: int = 0
+    raw_at: int = 0
 
 
 @dataclass
@@ -83,7 +91,44 @@ def _sample(data: bytes, sample_type: int, names: dict[int, str]) -> Sample:
             at += 8
     (event,) = struct.unpack_from("<H", data, at + 4)
     (time,) = struct.unpack_from("<Q", data, time_at)
-    return Sample(data, names.get(event), cpu, time, time_at)
+    return Sample(data, names.get(event), cpu, time, time_at, at + 4)
+
+
+def recording(folder: Path, about: dict[str, Any]) -> Recording:
+    """A capture folder of perf: a record's bytes are the event's, and behind them the sample's."""
+    file = read((folder / "perf.data").read_bytes())
+    cpus: dict[int, list[Record]] = {}
+    for sample in file.records:
+        if sample.cpu is not None and sample.time is not None:
+            sizes = _SIZES.pack(len(sample.data), sample.time_at)
+            content = sample.data[sample.raw_at :] + sample.data + sizes
+            cpus.setdefault(sample.cpu, []).append(Record(sample.time, content))
+    for records in cpus.values():
+        records.sort(key=lambda record: record.ts)
+    stats = {cpu: {"overrun": "0"} for cpu in cpus}
+    made = Recording(folder, dict(sorted(cpus.items())), layouts(folder), stats, about, 0)
+    about["window"] = dict(zip(("begin", "end"), made.window, strict=True))
+    return made
+
+
+def write(made: Recording, folder: Path) -> Path:
+    """A capture folder of it, with perf's own records of lost events."""
+    path = folder / "perf.capture"
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(made.folder, path)
+    file = read((path / "perf.data").read_bytes())
+    records = [record for record in file.records if record.time is None]
+    for cpu, record in made.merged():
+        size, at = _SIZES.unpack(record.data[-_SIZES.size :])
+        data = record.data[-_SIZES.size - size : -_SIZES.size]
+        data = data[:at] + struct.pack("<Q", record.ts) + data[at + 8 :]
+        sample = Sample(data, cpu=cpu, time=record.ts, time_at=at)
+        if record.missed is not None:
+            records.append(_lost(file, sample, record.missed or 1))
+        records.append(sample)
+    (path / "perf.data").write_bytes(file.encode(records))
+    (path / "capture.json").write_text(json.dumps(made.about))
+    return path
 
 
 def _window(file: PerfFile) -> tuple[int, int]:

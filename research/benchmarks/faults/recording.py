@@ -137,7 +137,7 @@ def read(folder: Path) -> Recording:
     if kind != ("ftrace", "little", 64):
         raise ValueError(f"{folder} is {kind}; expected an ftrace capture, little-endian, 64 bits")
     sub_buffer_bytes = int(about["ftrace"]["sub_buffer_bytes"])
-    formats = dict(_format(path) for path in sorted(folder.glob("events/*/*/format")))
+    formats = layouts(folder)
     cpus, stats = {}, {}
     for path in folder.glob("raw/cpu[0-9]*"):
         cpu = int(re.sub(r"\D", "", path.name.removesuffix(".zst")))
@@ -168,6 +168,11 @@ def write(recording: Recording, folder: Path) -> Path:
         sums = [_cksum(content, f"raw/cpu{cpu}") for cpu, content in recording.listed.items()]
         (folder / "checksums").write_text("".join(sums))
     return folder
+
+
+def layouts(folder: Path) -> dict[int, Layout]:
+    """Of every event that a capture folder has a format file of, by its number."""
+    return dict(_format(path) for path in sorted(folder.glob("events/*/*/format")))
 
 
 def _cksum(content: bytes, name: str) -> str:

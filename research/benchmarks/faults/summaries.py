@@ -15,7 +15,9 @@ A figure with an upper bound (a column `NAME_high` beside it) is
 
 * `right` if both are equal, and equal to the reference;
 * `bound` if the reference lies between them;
-* else `wrong`, with or without a warning.
+* `flagged` if `schedscope check` warns that clocks differ: no bound of a time between two CPUs can
+  hold then;
+* else `wrong`, with or without another warning.
 
 A figure without one has to be right: within 0.1 %, times within 1 us. If it is not, it is
 
@@ -47,7 +49,7 @@ from weakref import WeakKeyDictionary
 
 import polars as pl
 
-from faults.caution import Caution, admits, trusted
+from faults.caution import Caution, admits, news, trusted
 from faults.truth import Truth
 from schedscope.errors import SchedscopeError, UsageError
 
@@ -117,6 +119,8 @@ class Answer:
     kinds: dict[str, str]
     high: frozenset[str]
     """Figures that have an upper bound."""
+    twice: frozenset[Key] = frozenset()
+    """Keys of several rows, as of threads that had a number one after the other."""
 
 
 Part = tuple[int, int]
@@ -208,7 +212,7 @@ def of_rows(name: str, frame: pl.DataFrame) -> Answer | None:
     for key in twice:
         del rows[key]
     high = frozenset(column for column in kinds if f"{column}_high" in upper)
-    return Answer(rows, kinds, high)
+    return Answer(rows, kinds, high, frozenset(twice))
 
 
 _OF_EVENTS: set[str] = set()
@@ -289,8 +293,10 @@ def compare(
         if tid in ours and (clocks_moved or ours[tid] <= ts) and tid not in truth.doubtful
     ]
     who = pl.col("tid").is_in(same)
-    judge = Judge(counts, admits(spoken, before), not trusted(spoken, before),
-                   doubt, truth)  # fmt: skip
+    judge = Judge(
+        counts, admits(spoken, before), not trusted(spoken, before),
+        "clocks" in news(spoken, before), doubt, truth,
+    )  # fmt: skip
     answers = _answers_of(whole, tuple(sorted(same)), part)
     for name, way, said in Selected(damaged, who, part).answers(answers):
         reference = answers.get((name, way))
@@ -357,12 +363,14 @@ class Judge:
     admits: bool
     """Whether the headline names a gap that the undamaged recording does not have."""
     flagged: bool
+    clocks: bool
+    """Whether `check` warns of clocks."""
     doubt: Doubt
     truth: Truth
 
     def table(self, name: str, way: str, said: Answer, true: Answer) -> None:
         for key in {**said.rows, **true.rows}:
-            if UNKNOWN_ROWS & {*key}:
+            if UNKNOWN_ROWS & {*key} or key in said.twice | true.twice:
                 continue
             ours, theirs = said.rows.get(key), true.rows.get(key)
             for column, kind in {**true.kinds, **said.kinds}.items():
@@ -422,7 +430,7 @@ class Judge:
             return "right" if high - low <= off else "bound"
         if self._doubted(kind, min(abs(low - most), abs(least - high))):
             return "doubted"
-        return "wrong"
+        return "flagged" if self.clocks else "wrong"
 
     def _bare(
         self,

@@ -16,8 +16,8 @@ import math
 import os
 import subprocess
 
-from schedscope.simulator.generators import hogs
-from schedscope.simulator.run import simulate
+from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.generators import hogs
 
 
 def real(program: str, n: int, work: float, repeat: int) -> float:

@@ -27,7 +27,7 @@ from schedscope.present.headline import COMPLETE, gaps, headline
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.runs.replay import Replay
 
 GROUP = "simulate"
 HELP = "compare a real trace with its own replay"
@@ -83,12 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> Answer:
     """A row per replay; of three captures or more one per policy and measure."""
-    from schedscope.simulator.fidelity import fidelity
-    from schedscope.simulator.fidelity_of_runs import of_ways
-    from schedscope.simulator.machine import Costs
-    from schedscope.simulator.nearest_way import nearest_way, nearest_ways
-    from schedscope.simulator.repeated import REPLAYS
-    from schedscope.simulator.replay import measured_costs
+    from schedscope.simulator.closeness.fidelity import fidelity
+    from schedscope.simulator.closeness.of_runs import of_ways
+    from schedscope.simulator.runs.nearest_way import nearest_way, nearest_ways
+    from schedscope.simulator.runs.repeated import REPLAYS
+    from schedscope.simulator.runs.replay import measured_costs
+    from schedscope.simulator.workloads.machine import Costs
 
     _options.check_replayed(args, "fidelity")
     trace = _options.open_input(args, "trace")

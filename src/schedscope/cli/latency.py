@@ -98,8 +98,10 @@ def run(args: argparse.Namespace) -> Answer:
     if args.sort:
         frame = frame.sort(args.sort, descending=True, nulls_last=True)
     rows = len(frame)
-    sums = ("n", "n_censored", "n_excluded", "total", "total_high")
+    sums = ("n", "n_high", "n_censored", "n_excluded", "total", "total_high")
     totals = frame.select(pl.col(*sums).sum()).row(0, named=True)
+    if frame["n_high"].has_nulls():
+        totals["n_high"] = None
     measured = (frame["coverage"] * frame["total_high"]).sum()
     possible = totals["total_high"]
     totals["coverage"] = measured / possible if possible else 1.0
@@ -173,8 +175,12 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def _totals(row: dict[str, int]) -> str:
-    total = bounds.interval(row["total"], row.get("total_high", row["total"]))
-    parts = [f"{units.several(row['n'], 'wait')}, {total} in total"]
+    n, total = (
+        bounds.interval(row[name], row.get(f"{name}_high", row[name]), text)
+        for name, text in (("n", units.count), ("total", units.duration))
+    )
+    waits = "wait" if n == "1" else "waits"
+    parts = [f"{n} {waits}, {total} in total"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} unfinished when last observed")
     if row["n_excluded"]:

@@ -27,9 +27,9 @@ from schedscope.present.headline import headline
 if TYPE_CHECKING:
     import polars as pl
 
-    from schedscope.simulator.policy import Policy
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.workload import Workload
+    from schedscope.simulator.policies.policy import Policy
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.workloads.workload import Workload
 
 GROUP = "simulate"
 HELP = "replay a workload under another scheduler or machine"
@@ -145,11 +145,11 @@ def run(args: argparse.Namespace) -> Answer | Facts | int:
 
 def load(args: argparse.Namespace) -> Workload | Replay:
     """The workload that INPUT names; of a trace, how it is replayed."""
-    from schedscope.simulator.background_choice import APART
-    from schedscope.simulator.generators import GENERATORS, generate
-    from schedscope.simulator.nearest_way import nearest_way
-    from schedscope.simulator.rtapp import from_rtapp
-    from schedscope.simulator.workload import is_workload, read_workload
+    from schedscope.simulator.runs.background_choice import APART
+    from schedscope.simulator.runs.nearest_way import nearest_way
+    from schedscope.simulator.runs.rtapp import from_rtapp
+    from schedscope.simulator.workloads.generators import GENERATORS, generate
+    from schedscope.simulator.workloads.workload import is_workload, read_workload
 
     path = Path(args.input)
     if not path.exists() and args.input.partition(":")[0] in GENERATORS:
@@ -202,10 +202,10 @@ def _text_of(path: Path) -> str:
 
 
 def _policies(text: str | None, source: Workload | Replay) -> list[str | Policy]:
-    from schedscope.simulator.policy import policies
-    from schedscope.simulator.recorded_scheduler import policy_asked
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.run import DEFAULT_POLICY
+    from schedscope.simulator.policies.policy import policies
+    from schedscope.simulator.recorded.scheduler import policy_asked
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.run import DEFAULT_POLICY
 
     if text is None:
         return [source.policy if isinstance(source, Replay) else DEFAULT_POLICY]
@@ -237,8 +237,8 @@ def _settings(pairs: list[str], option: str) -> dict[str, str]:
 
 
 def _arguments(args: argparse.Namespace, source: Workload | Replay) -> dict[str, Any]:
-    from schedscope.simulator.machine import Costs
-    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.workloads.machine import Costs
 
     costs = Costs.of(_settings(args.cost, "--cost")) if args.cost else None
     until = args.stop_at
@@ -263,10 +263,10 @@ def _parts(
     args: argparse.Namespace, source: Workload | Replay
 ) -> tuple[Workload, list[dict[str, Any]]]:
     """The workload, and the rows of the trace as it was recorded."""
-    from schedscope.simulator.change import fitted
-    from schedscope.simulator.machine import machine
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.summary import rows_of
+    from schedscope.simulator.runs.fitted import fitted
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.summary import rows_of
+    from schedscope.simulator.workloads.machine import machine
 
     if not isinstance(source, Replay):
         return source, []
@@ -282,7 +282,7 @@ RECORDED = "as recorded"
 
 def _replayed(source: Workload | Replay, ncpu: int) -> pl.Series | None:
     """The threads of a simulated trace that were selected; None for all."""
-    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.runs.replay import Replay
 
     if not isinstance(source, Replay) or source.selected is None:
         return None
@@ -294,10 +294,10 @@ def _replayed(source: Workload | Replay, ncpu: int) -> pl.Series | None:
 def _one(args: argparse.Namespace, source: Workload | Replay, policy: str | Policy) -> Answer:
     import polars as pl
 
-    from schedscope.simulator.policy import called
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.run import simulate
-    from schedscope.simulator.summary import SCHEMA, rows_of
+    from schedscope.simulator.policies.policy import called
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.run import simulate
+    from schedscope.simulator.runs.summary import SCHEMA, rows_of
 
     workload, recorded = _parts(args, source)
     given: dict[str, Any] = _settings(args.set, "--set")
@@ -334,10 +334,10 @@ def _several(
 ) -> Answer:
     import polars as pl
 
-    from schedscope.simulator.policy import called
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.run import simulate
-    from schedscope.simulator.summary import SCHEMA, rows_of
+    from schedscope.simulator.policies.policy import called
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.run import simulate
+    from schedscope.simulator.runs.summary import SCHEMA, rows_of
 
     if args.set or args.output or args.record:
         raise UsageError(
@@ -383,8 +383,8 @@ def _answer(
 
     from schedscope.analysis.asking.memo import once
     from schedscope.analysis.latency import latency
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.summary import QUANTILES
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.summary import QUANTILES
 
     recorded: list[str] = []
     if isinstance(source, Replay):
@@ -490,7 +490,7 @@ def _check_figure(path: str) -> None:
 
 
 def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> None:
-    from schedscope.simulator import figures
+    from schedscope.simulator.runs import figures
 
     drawn = figures.policy_series(*traces.values()) if internals else figures.policies(traces)
     figure = drawn.get_figure(root=True)
@@ -509,8 +509,8 @@ def _figure(path: str, traces: dict[str, Any], *, internals: bool = False) -> No
 def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
     import json
 
-    from schedscope.simulator.replay import Replay
-    from schedscope.simulator.rtapp import exported, to_rtapp
+    from schedscope.simulator.runs.replay import Replay
+    from schedscope.simulator.runs.rtapp import exported, to_rtapp
 
     workload = source.workload if isinstance(source, Replay) else source
     if args.save_workload:
@@ -532,7 +532,7 @@ def _save(args: argparse.Namespace, source: Workload | Replay) -> None:
 
 
 def _list_policies() -> Facts:
-    from schedscope.simulator.policy import policies, tunables
+    from schedscope.simulator.policies.policy import policies, tunables
 
     frame = policies()
     lines: list[str] = []
@@ -552,7 +552,7 @@ def _list_policies() -> Facts:
 def _list_generators() -> Facts:
     import inspect
 
-    from schedscope.simulator.generators import GENERATORS
+    from schedscope.simulator.workloads.generators import GENERATORS
 
     about: dict[str, Any] = {}
     lines = []

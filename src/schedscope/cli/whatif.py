@@ -6,9 +6,10 @@ configuration is from the recording shows how far the answer can be trusted, for
 figure: within a factor of 1.25 it is good, up to a factor of 2 it is doubtful (marked by
 a question mark), and beyond that it is refused. So is the whole answer if waits have
 other causes in the replay than in the recording. Ranges are those in which 9 of 10
-recordings should lie. They come from several replays, with other seeds and with clock
-ticks at other instants, and are widened by the error of the replay and by how far
-recordings of one workload usually lie apart.
+recordings should lie while others take as much CPU time as here; a note, and columns
+*_low and *_high, have those of any recording. They come from several replays, with other
+seeds and with clock ticks at other instants, and are widened by the error of the replay
+and by how far recordings of one workload usually lie apart.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from schedscope.present.answer import Answer
 from schedscope.present.headline import gaps, headline
 
 if TYPE_CHECKING:
-    from schedscope.simulator.replay import Replay
+    from schedscope.simulator.runs.replay import Replay
 
 GROUP = "simulate"
 HELP = "effect of another nice value, mask, quota, CPUs or policy"
@@ -83,12 +84,12 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.present.whatif_table import whatif_table
-    from schedscope.simulator.alternatives import alternatives
-    from schedscope.simulator.change import change
-    from schedscope.simulator.nearest_way import nearest_ways
-    from schedscope.simulator.policy import called
-    from schedscope.simulator.whatif import answers
-    from schedscope.simulator.whatif_notes import whatif_notes
+    from schedscope.simulator.changes.alternatives import alternatives
+    from schedscope.simulator.changes.change import change
+    from schedscope.simulator.changes.notes import whatif_notes
+    from schedscope.simulator.changes.whatif import answers
+    from schedscope.simulator.policies.policy import called
+    from schedscope.simulator.runs.nearest_way import nearest_ways
 
     _options.check_top(args, "services")
     change_to = _change.asked(args)

@@ -573,6 +573,16 @@ QUESTIONS = {
         wait_p50_high | highest p50 | time | highest median of the waits over the replays
         wait_p99_low  | lowest p99     | time | lowest 99th percentile of the waits over the replays
         wait_p99_high | highest p99 | time | highest 99th percentile of the waits over the replays
+        cpu_time_alike_low | least CPU time alike | time | least of it while others take as much
+        cpu_time_alike_high | most CPU time alike | time | most of it while others take as much
+        throughput_alike_low | least rounds/s alike | fixed | least of it while others take as much
+        throughput_alike_high | most rounds/s alike | fixed | most of it while others take as much
+        waiting_alike_low | least waiting alike | time | least of it while others take as much
+        waiting_alike_high | most waiting alike | time | most of it while others take as much
+        wait_p50_alike_low | least p50 alike | time | lowest median wait while others take as much
+        wait_p50_alike_high | most p50 alike | time | highest median wait while others take as much
+        wait_p99_alike_low | least p99 alike | time | lowest p99 of waits while others take as much
+        wait_p99_alike_high | most p99 alike | time | highest p99 of waits while others take as much
         replay_error | replay off by | fixed | factor between recording and unchanged replay
         p99_error    | p99 off by | fixed | the same factor of the 99th percentile of the waits
         verdict       |          | text | good, doubtful or refused; good if every figure is

@@ -3,7 +3,8 @@ question mark behind what is doubtful."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import polars as pl
 
@@ -41,7 +42,7 @@ def _texts(rows: pl.DataFrame, name: str) -> list[str]:
     """
     found = []
     for row in rows.iter_rows(named=True):
-        low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+        low, high = _range(row, name)
         shown = units.count if name == "n_waits" else units.duration
         text = shown(row[name])
         if low is not None and row["configuration"] != "replayed":
@@ -56,10 +57,17 @@ def _rates(rows: pl.DataFrame) -> pl.Series:
     for row in rows.iter_rows(named=True):
         text = None if row["throughput"] is None else f"{row['throughput']:,.0f}"
         if text and row["configuration"] == "changed":
-            text += f" [{row['throughput_low']:,.0f}, {row['throughput_high']:,.0f}]"
+            low, high = _range(row, "throughput")
+            text += f" [{low:,.0f}, {high:,.0f}]"
             text = _marked(text, row["throughput_verdict"], row["verdict"])
         found.append(text)
     return pl.Series("throughput", found, pl.String)
+
+
+def _range(row: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    """Of the change the range while others take as much as here; of a recording its extremes."""
+    alike = "_alike" * (row["configuration"] == "changed")
+    return row.get(f"{name}{alike}_low"), row.get(f"{name}{alike}_high")
 
 
 def _marked(text: str, own: str | None, whole: str | None) -> str:

@@ -13,12 +13,12 @@ from schedscope.present.html_table import html_table
 from schedscope.present.whatif_table import whatif_table
 from schedscope.report.section import Section, prose
 from schedscope.report.subject import Subject
-from schedscope.simulator.alternatives import alternatives
-from schedscope.simulator.change import change
-from schedscope.simulator.nearest_way import nearest_way
-from schedscope.simulator.services import services
-from schedscope.simulator.whatif import answer
-from schedscope.simulator.whatif_notes import whatif_notes
+from schedscope.simulator.changes.alternatives import alternatives
+from schedscope.simulator.changes.change import change
+from schedscope.simulator.changes.notes import whatif_notes
+from schedscope.simulator.changes.whatif import answer
+from schedscope.simulator.runs.nearest_way import nearest_way
+from schedscope.simulator.runs.services import services
 
 _SERVICES = 12
 
@@ -48,8 +48,9 @@ def changed(subject: Subject, asked: Mapping[str, Any], words: str) -> Section:
         "whatif",
         f"What if: {', '.join(wanted.words)}?",
         "The trace is replayed twice: as it was configured, which should reproduce the recording,"
-        " and with the change. 9 of 10 recordings should lie in the range in brackets. The error"
-        " of the first replay shows how far a figure can be trusted: up to a factor of 1.25 it is"
+        " and with the change. 9 of 10 recordings should lie in the range in brackets while others"
+        " take as much CPU time as here. The error of the first replay shows how far a figure can"
+        " be trusted: up to a factor of 1.25 it is"
         " good, up to 2 doubtful (marked ?), and beyond that there is none. Simulated with"
         f" <code>{escape(way.policy)}</code>."
         + (" The selected threads come first." if subject.where is not None else ""),

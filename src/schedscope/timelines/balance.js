@@ -1,18 +1,18 @@
-// Between two traces: what the second has more or less of, running and waiting, pixel by pixel.
+// The difference between two traces: how many more or fewer threads run and wait in the second, per pixel.
 
 const COLUMN = 3, TALL = 34; // CSS pixels: a bar's width and the height of a row
 
-/** `asks` are the sources of the two pictures, whose pixels stand above each other. */
+/** `asks` are the sources of the two pictures, whose pixels are aligned. */
 function balance(one, two, asks) {
   const canvas = h("canvas", { role: "img", "aria-label": "difference" }), said = h("div", { class: "sst-faint", role: "status" });
   const box = h("div", { class: "sst-picture" }, canvas, said);
   const ROWS = [["running", RUNNING], ["waiting for a CPU", RUNNABLE]];
   let bars = null, asking = false, again = false, later = 0;
-  // Of a long trace the sums take a pass over it: only for who asks.
+  // In a long trace these sums need a pass over all of it, so they are computed only when asked for.
   let off = Boolean(one.about.grain || two.about.grain);
   if (off) said.append(link("show what differs, pixel by pixel", () => { off = false; said.textContent = "Reading …"; renew(); }));
 
-  /** Mean number of threads that run, and that wait, in each bar of one side; null where not known. */
+  /** Mean number of running and of waiting threads in each bar of one side; null where unknown. */
   async function sums(picture, ask, step) {
     const { first, scale, bins } = picture.view, begin = Math.floor(first), low = Math.max(0, begin), many = begin + bins - low;
     const found = { running: [], waiting: [], refining: false };
@@ -107,7 +107,7 @@ function balance(one, two, asks) {
     pen.fillRect(left - 1, 0, 1, canvas.height);
   }
 
-  /** A block of a file, if anything is known. */
+  /** This chart as a block of an exported file, if anything is known. */
   function painted(kind) {
     if (!bars) return null;
     const pen = kind === "svg" ? svgPen(canvas.getContext("2d"), one.colour().hatch) : null;
@@ -144,6 +144,6 @@ function balance(one, two, asks) {
   const watch = new ResizeObserver(() => renew());
   watch.observe(box);
   one.on("theme", draw);
-  one.canvas.balance = () => bars; // for whoever drives the picture from outside
+  one.canvas.balance = () => bars; // for tests and scripts that control the picture
   return { box, renew, painted };
 }

@@ -1,8 +1,8 @@
 // Colours and patterns of the timeline, declared once.
 //
-// A thread's states differ in brightness, too, and all but running have a pattern: they can be
-// told apart in greyscale and with any kind of colour blindness, and where a system forces its
-// own two colours. tests/present/test_timeline_colours.py computes the distances.
+// Thread states also differ in brightness, and all but running have a pattern, so they can be
+// told apart in greyscale, with any kind of colour blindness, and in forced-colours mode with its
+// two colours. tests/present/test_timeline_colours.py computes the distances.
 
 const RUNNING = 0, IDLE = 1, RUNNABLE = 2, BLOCKED = 3, SLEEPING = 4, STOPPED = 5, UNKNOWN = 6, PARKED = 7;
 
@@ -19,17 +19,17 @@ const DARK = {
   second: { [RUNNABLE]: "#8a3c0c", [BLOCKED]: "#3b2170", [STOPPED]: "#6d5a1e" },
 };
 
-/** Does the second colour of a state stand at this pixel (in units of a CSS pixel)? */
+/** Is this pixel (in CSS pixels) drawn in the state's second colour? */
 const PATTERNS = {
   [RUNNABLE]: (x, y) => (x + y) % 6 < 2, // diagonal stripes
   [BLOCKED]: (x, y) => x % 4 < 1, // upright stripes
   [STOPPED]: (x, y) => y % 4 < 1, // level stripes
 };
 
-/** What does nothing is a line: a dashed one of a kernel thread at rest, in CSS pixels. */
+/** Sleeping threads are drawn as a line; it is dashed for idle kernel threads. In CSS pixels. */
 const DASH = 3, GAP = 5;
 
-/** The same as a background of CSS, for the legend. */
+/** The same patterns as CSS backgrounds, for the legend. */
 const SWATCHES = {
   [RUNNABLE]: (a, b) => `repeating-linear-gradient(135deg, ${b} 0 1.4px, ${a} 1.4px 4.2px)`,
   [BLOCKED]: (a, b) => `repeating-linear-gradient(90deg, ${b} 0 1px, ${a} 1px 4px)`,
@@ -38,7 +38,7 @@ const SWATCHES = {
   [PARKED]: (a) => `repeating-linear-gradient(90deg, ${a} 0 ${DASH}px, transparent ${DASH}px ${DASH + GAP}px) center / 100% 2px no-repeat`,
 };
 
-/** A system's own colours, where it forces them: two, and patterns for the rest. */
+/** The two colours of forced-colours mode, with patterns to tell the states apart. */
 function forced(box) {
   const probe = document.createElement("span");
   box.append(probe);
@@ -57,13 +57,13 @@ function forced(box) {
   };
 }
 
-/** A colour as ImageData has it, alpha first (every platform with a browser is little-endian). */
+/** A colour as ImageData stores it, alpha in the highest byte (browsers run on little-endian platforms). */
 function packed(hex) {
   const rgb = parseInt(hex.slice(1), 16);
   return (0xff000000 | ((rgb & 0xff) << 16) | (rgb & 0xff00) | (rgb >> 16)) >>> 0;
 }
 
-/** `part` of `ink` over what is there. */
+/** `ink` with opacity `part`, drawn over `ground`. */
 function blend(ground, ink, part) {
   let mixed = 0xff000000;
   for (const shift of [0, 8, 16]) {
@@ -73,7 +73,7 @@ function blend(ground, ink, part) {
   return mixed >>> 0;
 }
 
-/** Of a thread on a CPU's lane: neighbours in number are far apart. */
+/** The colour of a thread on a CPU's lane; threads with adjacent numbers get distant hues. */
 function hue(utid, colour) {
   if (colour.forced) return colour.text;
   const angle = 140 + Math.round(utid * 0.618034 * 100) % 100, step = utid % 3;

@@ -1,4 +1,4 @@
-// Two traces below each other: what one shows, the other shows, too, aligned at an instant or stretched.
+// Two traces, one above the other, that scroll and zoom together: aligned at an instant, or stretched to match.
 
 function couple(one, two, asks) {
   const ask = asks[0];
@@ -13,15 +13,15 @@ function couple(one, two, asks) {
   const outer = h("div", { class: "sst" }, between.box, bar, extra);
   one.box.parentElement.after(outer);
   let leading = false;
-  // Where the steps of their overviews differ, both may show any: sums are then in proportion.
+  // If the step sizes of their overviews differ, any scale is allowed and sums are interpolated.
   if (one.about.grain !== two.about.grain) [one, two].forEach((side) => side.freely());
 
-  /** How long a ns of the first is in the second, and which instant of one is which of the other. */
+  /** How the first trace's time maps to the second's: the ratio of lengths and a pair of matching instants. */
   const pace = () => (one.match ? (one.match[1][1] - one.match[1][0]) / (one.match[0][1] - one.match[0][0]) : 1);
   const there = (at) => (one.match ? one.match[1][0] + (at - one.match[0][0]) * pace() : at + (one.shift || 0));
   const back = (at) => (one.match ? one.match[0][0] + (at - one.match[1][0]) / pace() : at - (one.shift || 0));
 
-  /** Both may show what either has. */
+  /** Both can show the time range that either of them has. */
   function extend() {
     const low = Math.min(0, back(0)), high = Math.max(one.total, back(two.total)), by = one.shift || 0;
     one.extend(low, high);
@@ -36,7 +36,7 @@ function couple(one, two, asks) {
     const { first, scale, bins } = from.view;
     if (factor === 1) to.place(where(first * scale) / scale, scale);
     else {
-      // Pixels are whole ns long: what is in the middle stands above each other.
+      // A pixel is a whole number of ns, so the traces are aligned at the middle of the picture.
       const own = Math.max(1, Math.round(scale * factor)), middle = where((first + bins / 2) * scale);
       to.place(middle / own - bins / 2, own);
     }
@@ -63,7 +63,7 @@ function couple(one, two, asks) {
     one.between(...spans[0]);
   }
   async function compare() {
-    // Stretched, each has a range of its own; else one of them is both's.
+    // When stretched, each trace has its own selected range; otherwise they share one.
     const range = one.range || (two.range && two.range.map(back));
     const [begin, end] = range || [one.view.first * one.view.scale, (one.view.first + one.view.bins) * one.view.scale];
     const other = one.match && one.range && two.range ? two.range : [there(begin), there(end)];
@@ -80,7 +80,7 @@ function couple(one, two, asks) {
   one.on("move", () => follow(one, two, there, pace()));
   two.on("move", () => follow(two, one, back, 1 / pace()));
   one.on("shift", extend);
-  // A file of one is a file of both, with what differs between them.
+  // Exporting either writes both traces and the difference between them.
   one.blocks = two.blocks = (kind) => [one.painted(kind), between.painted(kind), two.painted(kind)].filter(Boolean);
   one.strokes["="] = two.strokes["="] = together;
   one.strokes.c = two.strokes.c = compare;

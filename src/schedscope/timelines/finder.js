@@ -22,7 +22,7 @@ function finder(picture, source) {
     if (one) add(one);
   } }, h("option", { value: "" }, "add lanes …"), kinds.map((each, i) => h("option", { value: String(i) }, each.name)));
   picture.bar.prepend(h("div", { class: "sst-lookup" }, h("span", { class: "sst-search" }, input, list), order, kinds.length ? more : ""));
-  /** Below the lanes of the CPUs, in order. */
+  /** Adds lanes after those of the CPUs. */
   function add(one) {
     const chosen = picture.chosen(), at = chosen.findLastIndex((lane) => !isThread(lane)) + 1;
     const fresh = one.lanes.filter((lane) => !chosen.includes(lane));
@@ -30,17 +30,17 @@ function finder(picture, source) {
     picture.show(one.lanes);
   }
 
-  /** Groups of CPUs by what a search looks at: nodes, packages, caches, and all there are. */
+  /** Groups of CPUs that a search can name: nodes, packages, caches, and all CPUs. */
   const places = new Map([["all CPUs", picture.cpus.map((cpu) => `cpu:${cpu}`)]]);
   for (const of of Object.values(about.places || {})) {
     for (const [cpu, name] of Object.entries(of)) places.set(name, [...(places.get(name) || []), `cpu:${cpu}`]);
   }
 
-  /** A page that carries its data has the CPUs that it begins with. */
+  /** A static page has only the CPUs that it was written with. */
   const absent = (its) => !about.can && its.some((lane) => !about.lanes.includes(lane));
 
   let entries = [], at = -1, last = 0;
-  let asking = false, entered = false; // is an answer under way, and was Enter pressed meanwhile?
+  let asking = false, entered = false; // is a query pending, and was Enter pressed meanwhile?
   const known = picture.threads; // utid -> row
 
   async function ask(request) {
@@ -49,7 +49,7 @@ function finder(picture, source) {
     return answer;
   }
 
-  /** What is known of these threads, asked for where it is not yet. */
+  /** The rows of these threads; those not yet loaded are requested. */
   async function learn(utids) {
     const missing = utids.filter((utid) => !known.has(utid));
     if (missing.length) await ask({ utids: missing });
@@ -74,10 +74,10 @@ function finder(picture, source) {
   async function search() {
     const text = input.value.trim(), mine = ++last;
     entries = [];
-    entered = false; // what is asked now is another question
+    entered = false; // Enter belonged to the previous query
     if (!text) return close();
     asking = true;
-    list.setAttribute("aria-busy", "true"); // what it shows is of the text before
+    list.setAttribute("aria-busy", "true"); // the list still shows the results of the previous text
     let answer;
     try {
       answer = await ask({ text });
@@ -145,9 +145,9 @@ function finder(picture, source) {
     if (at >= 0) input.setAttribute("aria-activedescendant", `${list.id}-${at}`);
   }
 
-  /** Nothing of it stays: the next search must not take what this one found. */
+  /** Clears the results, so that the next search cannot pick one of them. */
   function close() {
-    last++; // an answer that is still under way opens nothing
+    last++; // a pending answer no longer opens the list
     asking = entered = false;
     list.removeAttribute("aria-busy");
     entries = [];
@@ -166,7 +166,7 @@ function finder(picture, source) {
     entry.act();
   }
 
-  /** All threads of a process. */
+  /** Adds all threads of a process. */
   async function expand(pid) {
     const { rows } = await ask({ text: String(pid) });
     put(rows.filter((row) => row.pid === pid), "process");
@@ -180,7 +180,7 @@ function finder(picture, source) {
     const cpus = picture.chosen().filter((key) => !isThread(key));
     picture.arrange({ chosen: [...cpus, ...keys(rows)] });
   }
-  /** Its lane, and its longest wait. */
+  /** Shows the thread's lane and its longest wait. */
   async function jump(row) {
     const key = `utid:${row.utid}`;
     await picture.show([key]);

@@ -1,17 +1,17 @@
-// In what order lanes stand, and under which headings.
+// The order of the lanes, and the group headings above them.
 
-/** The places of CPUs, as headings name them. */
+/** Names of CPU topology levels in headings. */
 const PLACES = { llc: "LLC", package: "package", node: "node" };
 
-/** Groups the lanes as `scene` says at that moment; the places of CPUs only where the trace knows them. */
+/** Groups the lanes as `scene` currently asks; by CPU topology only if the trace has it. */
 function grouper(scene) {
   const { about, threads } = scene;
   const orders = [["none", "lanes as chosen"], ["process", "by process"], ["cgroup", "by cgroup"], ["cpu", "by CPU"],
     ...Object.entries(PLACES).filter(([name]) => about.places?.[name]).map(([name, word]) => [name, `by ${word}`])];
-  /** Do CPUs have groups, too, or only threads? */
+  /** Are CPUs grouped as well, or only threads? */
   const placed = () => scene.by === "cpu" || scene.by in PLACES;
 
-  /** The group of a lane, and what its heading says. */
+  /** The group of a lane, and the text of its heading. */
   function groupOf(lane) {
     const { by } = scene;
     const own = isThread(lane) || lane.startsWith("lag:"), row = (own && threads.get(Number(lane.split(":")[1]))) || {};
@@ -33,7 +33,7 @@ function grouper(scene) {
     const groups = new Map();
     const into = (name, lane) => groups.set(name, [...(groups.get(name) || []), lane]);
     if (placed()) {
-      // What a CPU does stands above its threads.
+      // A CPU's own lane comes before its threads.
       for (const lane of [...rest.filter((key) => !isThread(key)), ...rest.filter(isThread)]) into(groupOf(lane), lane);
       return [...pinned, ...heads(groups)];
     }

@@ -1,16 +1,16 @@
 // Lanes with a height: queue depth, interrupts, quotas, dispatch queues, switches per second, and those of groups of CPUs.
 
 const isLevel = (lane) => /^(depth|irq|quota|dsq|rate|lag|busy|waiting):/.test(lane);
-/** What a lane of a group of CPUs is about, as [, "busy", "node", "3"], or null. */
+/** The parts of the key of a CPU group's lane, as [, "busy", "node", "3"], or null. */
 const groupIn = (lane) => /^(busy|waiting):([a-z]+)([0-9]+)$/.exec(lane);
-/** Whose full height is the most of all the trace, and which show the most of each pixel, too. */
+/** Lanes scaled to the maximum of the whole trace, which also show each pixel's maximum. */
 const hasTop = (lane) => /^(depth|dsq|lag):/.test(lane);
 const isThread = (lane) => lane.startsWith("utid:");
 const isHead = (lane) => lane.startsWith("head:");
-/** The CPU that a lane is about, or null. */
+/** The CPU that a lane belongs to, or null. */
 const cpuOf = (lane) => (/^(cpu|depth|irq|rate):\d+$/.test(lane) ? Number(lane.split(":")[1]) : null);
 
-/** Area, known time and largest value of pixels first .. first + bins, from what a piece holds. */
+/** Area, known time and maximum of pixels first .. first + bins, from one piece's data. */
 function heights(piece, first, bins, scale) {
   const summed = (name) => (piece[name] ? perPixel(piece, name, piece[name], first, bins, scale) : new Float64Array(bins));
   const max = new Float64Array(bins);
@@ -22,7 +22,7 @@ function heights(piece, first, bins, scale) {
   return { sum: summed("sum"), known: summed("known"), max };
 }
 
-/** The mean height of each pixel; null where it is not known. `there` is how much of it there is. */
+/** The mean height of each pixel; null where unknown. `there` is the known time of each pixel. */
 function means(lane, piece, view, total) {
   const { sum, known, max } = heights(piece, view.first, view.bins, view.scale), mean = new Array(view.bins);
   for (let x = 0; x < view.bins; x++) {
@@ -34,7 +34,7 @@ function means(lane, piece, view, total) {
   return { mean, max, sum, known };
 }
 
-/** The next round number above. */
+/** The next larger round number. */
 function ceiling(value) {
   if (value <= 0) return 1;
   const step = 10 ** Math.floor(Math.log10(value));
@@ -43,7 +43,7 @@ function ceiling(value) {
 
 const amount = (value) => (value >= 1e6 ? `${Number((value / 1e6).toPrecision(3))} M` : value >= 1e4 ? `${Number((value / 1e3).toPrecision(3))} k` : `${Number(value.toPrecision(3))}`);
 
-/** What the full height of a lane is: of queue depth and lag the most of all the trace, else of what is shown. */
+/** The value at a lane's full height: the trace's maximum for queue depth and lag, else the maximum shown. */
 function full(lane, piece, mean) {
   if (hasTop(lane) || groupIn(lane)) return piece.top || 1;
   const most = ceiling(mean.reduce((a, b) => Math.max(a, b || 0), 0));
@@ -51,7 +51,7 @@ function full(lane, piece, mean) {
 }
 const scaleText = (lane, top) => (lane.startsWith("lag:") ? duration(top * 1e3) : lane.startsWith("rate:") ? `${amount(top)}/s` : /^(depth|dsq|waiting):/.test(lane) ? String(top) : `${Number((100 * top).toPrecision(3))} %`);
 
-/** One pixel in words. */
+/** One pixel's values as text. */
 function heightWords(lane, { mean, max, sum }, x) {
   if (mean[x] === null) return "unknown";
   if (lane.startsWith("rate:")) return `${amount(sum[x])} switches, ${amount(mean[x])} per second`;

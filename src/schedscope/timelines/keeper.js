@@ -1,4 +1,4 @@
-// What stays: the view in the page's address, the views before it, and the notes.
+// State that is kept: the view in the page's address, the history of views, and the notes.
 
 function keeper(picture, source, home) {
   const { about } = picture;
@@ -62,7 +62,7 @@ function keeper(picture, source, home) {
     }
   }
 
-  // ---- before and after ----
+  // ---- back and forward ----
 
   const past = [], future = [];
   let now = null, timer = null, quiet = false, started = false;
@@ -83,7 +83,7 @@ function keeper(picture, source, home) {
     write();
   }
   function write() {
-    // A report has anchors of its own in the address: only what a person changed goes there.
+    // A report's address has anchors of its own, so only views that the user changed are written to it.
     if (home === "notebook" || picture.second || !started) return;
     try { history.replaceState(null, "", `#${now}`); } catch { /* a page in a frame */ }
   }
@@ -112,7 +112,7 @@ function keeper(picture, source, home) {
       changed();
       return;
     }
-    // Of two questions under way the later may be answered first: the later one counts.
+    // Of two pending requests the later may be answered first; only the later answer counts.
     const request = unsaved = { kind: "notes", rows, from: page, turn: ++turn };
     try {
       await source(request);
@@ -121,12 +121,12 @@ function keeper(picture, source, home) {
       picture.complain(String(error.message || error));
     }
   }
-  // A note that was just written is kept, even if the page is closed now.
+  // Saves a note that was just written even if the page is being closed.
   const leave = () => { if (unsaved && source.atTheEnd) source.atTheEnd(unsaved); };
   window.addEventListener("pagehide", leave);
   picture.setNotes(rows);
 
-  // A report's findings lead here; without scripts they lead to the section.
+  // A report's findings link here; without scripts the links lead to the section.
   const follow = async (event) => {
     const to = event.target.closest?.("a[data-view]");
     if (!to || picture.second) return;

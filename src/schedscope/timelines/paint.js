@@ -1,9 +1,9 @@
 // What is drawn on the canvas: the axis, lanes, arrows from wakers, and what is selected.
 
 const AXIS = 22, WIDE = 3; // CSS pixels; an interval this wide gets a colour of its own
-const ARROWS = 30, FAR = 16; // at most so many arrows, and their lines across at most so many lanes
+const ARROWS = 30, FAR = 16; // limits: number of arrows, and number of lanes that an arrow's line crosses
 
-/** Draws with the pen, the colours and the view that `scene` has when it is asked to. */
+/** Draws with the pen, colours and view that `scene` has at the time of the call. */
 function painter(scene) {
   const hatches = new Map();
   function hatch() {
@@ -26,7 +26,7 @@ function painter(scene) {
     return hatches.get(key);
   }
 
-  /** As much of a text as there is room for; a thread's number, which tells it from others, stays. */
+  /** Shortens a text to the room there is; keeps the thread's number, which identifies it. */
   function clipped(text, x, y, width, numbered = false) {
     const { paint, ratio } = scene;
     if (width < 12 * ratio) return;
@@ -39,13 +39,13 @@ function painter(scene) {
         if (paint.measureText(`${text.slice(0, middle)}…${end}`).width <= width) low = middle;
         else high = middle - 1;
       }
-      if (low < least) return; // fewer letters say nothing
+      if (low < least) return; // too short to be readable
       cut = `${text.slice(0, low)}…${end}`;
     }
     paint.fillText(cut, x, y);
   }
 
-  /** What is selected, the range, the notes; and the axis where the window begins. */
+  /** Draws the selection, the range and the notes, and the axis at the top of the window. */
   function marks(left, high, down) {
     const { paint, ratio, colour, view, canvas, sketch, picture, notes, origin, lanes, height } = scene;
     const x = (at) => left + at / view.scale - view.first;
@@ -54,7 +54,7 @@ function painter(scene) {
       paint.fillRect(0, down * ratio, canvas.width, AXIS * ratio);
       axis(left, down * ratio, AXIS * ratio);
     }
-    // Requests, along the lower edge of the axis.
+    // Requests are drawn along the lower edge of the axis.
     paint.fillStyle = colour.arrow;
     paint.globalAlpha = 0.7;
     for (const [begin, length] of scene.requests) {
@@ -123,7 +123,7 @@ function painter(scene) {
     }
   }
 
-  /** One lane: each pixel's shares stacked from below, then what is wide enough by itself. */
+  /** One lane: stacked shares per pixel, then intervals wide enough for a colour of their own. */
   function body(lane, piece, left, top, tall) {
     const { paint, view, total, until } = scene;
     const sums = coverage(piece, view.first, view.bins, view.scale), cpu = lane.startsWith("cpu:");
@@ -137,10 +137,10 @@ function painter(scene) {
       const ran = sums.get(RUNNING), idle = sums.get(IDLE);
       for (let x = 0; x < view.bins; x++) {
         const from = (view.first + x) * view.scale;
-        if (from < piece.begin || from >= piece.end) continue; // still being asked for
+        if (from < piece.begin || from >= piece.end) continue; // not loaded yet
         const there = Math.max(0, Math.min(view.scale, total - from));
         const rest = there - (ran ? ran[x] : 0) - (idle ? idle[x] : 0);
-        unknown[x] = rest < 0.5 ? 0 : rest; // shares of a coarser bin leave crumbs
+        unknown[x] = rest < 0.5 ? 0 : rest; // interpolating a coarser bin leaves rounding errors
       }
     }
     if (unknown) {
@@ -157,7 +157,7 @@ function painter(scene) {
     if (piece.kind === "intervals") wide(piece, cpu, left, top, tall);
   }
 
-  /** Asleep and at rest are the ordinary: a thin line, as long as it lasts. */
+  /** Sleeping is the ordinary state, so it is drawn as a thin line. */
   function quiet(spent, dashed, left, top, tall) {
     const { paint, ratio, colour, view } = scene;
     const line = Math.max(1, Math.round(2 * ratio)), y = top + Math.round(tall / 2) - line / 2;
@@ -168,7 +168,7 @@ function painter(scene) {
       let end = x + 1;
       while (end < view.bins && spent[end] >= view.scale) end++;
       if (!dashed) paint.fillRect(left + x, y, end - x, line);
-      // The dashes move with the time, not under it.
+      // The dashes scroll with the time axis.
       else for (let at = x - ((((view.first + x) % step) + step) % step); at < end; at += step) {
         const from = Math.max(x, at), to = Math.min(end, at + dash);
         if (to > from) paint.fillRect(left + from, y, to - from, line);
@@ -177,7 +177,7 @@ function painter(scene) {
     }
   }
 
-  /** A lane with a height: its mean as an area, its largest value as a line, and its scale. */
+  /** A lane with a height: the mean as an area, the maximum as a line, and the scale. */
   function area(lane, piece, left, top, tall) {
     const { paint, ratio, colour, view, total, until } = scene;
     const shown = means(lane, piece, view, total), most = full(lane, piece, shown.mean), rows = tall / most;
@@ -206,7 +206,7 @@ function painter(scene) {
     paint.font = `${12 * ratio}px system-ui, sans-serif`;
   }
 
-  /** The shares as pixels: in software a rectangle each would take three times as long. */
+  /** Draws the shares as pixels; rectangles take three times as long with software rendering. */
   function stacked(sums, order, floor, tall, until) {
     const { paint, ratio, colour, view } = scene;
     const bins = view.bins, tile = paint.createImageData(bins, tall), words = new Uint32Array(tile.data.buffer);
@@ -224,9 +224,9 @@ function painter(scene) {
         if (values[x] <= 0) continue;
         const low = floor[x] * rows, high = Math.min(tall, (floor[x] + values[x]) * rows);
         floor[x] += values[x];
-        // A part of the lowest pixel, whole ones, and a part of the highest.
+        // The lowest and the highest pixel may be partly covered; those between are full.
         let row = Math.floor(low), at = (tall - 1 - row) * bins + x;
-        // The pattern moves with the time, not under it.
+        // The pattern scrolls with the time axis.
         const column = Math.floor((x + (((view.first % 1200) + 1200) % 1200)) / ratio);
         const ink = pattern ? (y) => (pattern(column, Math.floor(y / ratio)) ? second : first) : () => first;
         if (row < low) {
@@ -246,7 +246,7 @@ function painter(scene) {
     const begin = view.first * view.scale, end = begin + view.bins * view.scale, least = WIDE * ratio * view.scale;
     for (let i = after(piece.ends, begin); i < piece.starts.length && piece.starts[i] < end; i++) {
       if (piece.ends[i] - piece.starts[i] < least || piece.codes[i] !== RUNNING) continue;
-      // Whole pixels only: those at the ends show their share.
+      // Full pixels only: those at the ends are drawn as shares.
       const a = Math.max(0, Math.ceil(piece.starts[i] / view.scale) - view.first);
       const b = Math.min(view.bins, Math.floor(piece.ends[i] / view.scale) - view.first);
       if (b <= a) continue;
@@ -265,7 +265,7 @@ function painter(scene) {
     }
   }
 
-  /** From the waker's CPU to the wait that it began, where both are to be seen. */
+  /** An arrow from the waker's CPU to the wait that it started, if both are visible. */
   function arrows(left, high) {
     const { paint, ratio, colour, view, lanes, height, best, wait, about } = scene;
     const begin = view.first * view.scale, end = begin + view.bins * view.scale;
@@ -282,12 +282,12 @@ function painter(scene) {
         if (from >= 0) found.push({ x: left + piece.starts[i] / view.scale - view.first, width, from, row });
       }
     });
-    // More would be a curtain.
+    // More arrows would hide the picture.
     found.sort((a, b) => b.width - a.width);
     for (const { x, from, row } of found.slice(0, ARROWS)) {
       const down = from < row ? 1 : -1;
       const y1 = (AXIS + row * height) * ratio + (down > 0 ? 2 * ratio : high);
-      // From a CPU far away only the end is drawn: lines across all lanes would hide them.
+      // For a distant CPU only the arrow's end is drawn: lines across all lanes would hide them.
       const far = Math.abs(from - row) > FAR, y0 = far ? y1 - down * high : (AXIS + from * height) * ratio + (down > 0 ? high : 0);
       paint.globalAlpha = 0.75;
       paint.beginPath();

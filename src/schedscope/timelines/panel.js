@@ -1,4 +1,4 @@
-// What is selected: an interval, a range, the notes; what is known of the trace; the box for SQL.
+// The panel of details: an interval, a range, findings, data quality, requests, notes, and the box for SQL.
 
 const CAUSES = { wake: "a wakeup", new: "the thread was created", preempt: "it was pushed off its CPU", yield: "it gave up its CPU", unknown: "the cause is unknown" };
 
@@ -34,7 +34,7 @@ function panel(picture, source, keep) {
       name === "range" ? "Drag along the time axis, or drag with Shift held, to select a range."
         : "Click an interval to select it.")]));
     body.scrollTop = 0;
-    // In a low window (or at 400 %) it stands below the picture instead of over it.
+    // In a low window (or at 400 % zoom) it is placed below the picture instead of over it.
     if (fresh && getComputedStyle(whole).position === "static") whole.scrollIntoView({ block: "nearest" });
   }
   function close() {
@@ -48,7 +48,7 @@ function panel(picture, source, keep) {
     picture.go(at, length, lane);
     if (lane) picture.select(lane, at + Math.floor(length / 2));
   };
-  /** From when to when, so that the two differ, wherever the view is. */
+  /** Begin and end as text, with enough digits to differ at any zoom level. */
   const span = (begin, end) => [begin, end].map((at) => picture.when(at, (end - begin) / 10)).join(" to ");
   const toThread = (utid, at) => link(picture.thread(utid), () => go([at, 0, `utid:${utid}`]), "its lane at this instant");
   const row = (name, ...values) => (values.flat().some((value) => value !== null && value !== undefined && value !== "")
@@ -64,7 +64,7 @@ function panel(picture, source, keep) {
       if (open === "selection") close();
       return;
     }
-    // A lane that was just added is still on its way.
+    // A lane that was just added may not be loaded yet.
     for (let i = 0; i < 60 && !can.has("slice") && !picture.best(chosen.lane); i++) await new Promise(requestAnimationFrame);
     if (mine !== last) return;
     let facts = local(chosen), mayTurn = !chosen.behind && open === before;
@@ -74,7 +74,7 @@ function panel(picture, source, keep) {
         shown.selection = [h("p", { class: "sst-faint" }, "Looking …")];
         turn("selection");
       }
-      mayTurn = false; // who turned to something else meanwhile stays there
+      mayTurn = false; // if the user chose another tab meanwhile, it stays
       try {
         facts = (await source({ kind: "slice", lane: chosen.lane, at: chosen.at })).answer;
         Object.assign(picture.names, facts.names);
@@ -88,7 +88,7 @@ function panel(picture, source, keep) {
     if (mayTurn || open === "selection") turn("selection");
   }
 
-  /** What the picture itself knows of an interval. */
+  /** The facts about an interval that the picture itself has. */
   function local({ lane, at }) {
     const piece = picture.best(lane), found = { lane, at, state: null, tables: [] };
     const i = piece && piece.kind === "intervals" ? after(piece.ends, at) : -1;
@@ -155,7 +155,7 @@ function panel(picture, source, keep) {
     const ask = async (question) => {
       extra.replaceChildren(h("p", { class: "sst-faint" }, "Looking …"));
       extra.replaceChildren(...(await tables(question)));
-      // Whoever asked from further down, or in a narrow window, sees the answer.
+      // Scrolls to the answer if it is outside the window.
       const [top, end] = [body.getBoundingClientRect(), extra.getBoundingClientRect()].map((box) => box.top);
       if (end < top || end > top + body.clientHeight / 2) body.scrollTop += end - top - 8;
     };
@@ -168,7 +168,7 @@ function panel(picture, source, keep) {
       can.has("path") && utid !== null && utid !== undefined ? [" · ",
         link("critical path up to here", () => ask({ kind: "path", utid, begin: facts.begin, end: facts.end }),
           "what led to the end of this, back through the threads that woke it"), " · ",
-        // Who sleeps wakes nobody: what follows begins with its own wakeup.
+        // A sleeping thread wakes nobody; the chain continues with its own wakeup.
         link("what followed", () => ask({ kind: "chain", utid, begin: asleep ? facts.end : facts.begin, end: facts.end }),
           "whom it woke, whom those woke, and how long each then waited for a CPU")] : null);
     const lines = [wait.python && code(wait.python), facts.python && code(facts.python)].filter(Boolean);
@@ -215,7 +215,7 @@ function panel(picture, source, keep) {
   const counted = () => picture.lanes().filter((key) => !key.startsWith("head:") && !isLevel(key)).slice(0, 200);
   const fits = (piece, begin, end) => piece.kind === "intervals" || (begin % piece.scale === 0 && end % piece.scale === 0);
 
-  /** Pieces of the lanes of which the picture does not know all of a range exactly. */
+  /** Requests exact data for lanes whose range is not fully known. */
   async function finer(begin, end) {
     const lanes = counted().filter((lane) => !(picture.over(lane, begin, end) && fits(picture.over(lane, begin, end), begin, end)));
     const scale = Math.max(1, Math.ceil((end - begin) / 2000)), first = Math.floor(begin / scale), found = new Map();
@@ -227,7 +227,7 @@ function panel(picture, source, keep) {
     return found;
   }
 
-  /** Time in each state, of the lanes that are shown, from what the picture knows and `more` pieces. */
+  /** Time in each state for the visible lanes, from the loaded pieces and `more`. */
   function sums(begin, end, more = new Map()) {
     const states = ["running", "idle", "runnable", "blocked", "sleeping", "stopped", "parked"];
     const rows = [], links = [];
@@ -240,7 +240,7 @@ function panel(picture, source, keep) {
       }
       if (!fits(piece, begin, end)) coarse = Math.max(coarse, piece.scale);
       const spent = within(piece, begin, end);
-      // Of a CPU what is neither running nor idle; a thread may not exist for a part of the range.
+      // The rest of a CPU's time is unknown; a thread may not exist for part of the range.
       const unknown = isThread(lane) ? spent.get(UNKNOWN) || 0 : end - begin - (spent.get(RUNNING) || 0) - (spent.get(IDLE) || 0);
       const known = states.some((state) => spent.get(about.states.indexOf(state))) || unknown > 0.5;
       if (!known) {
@@ -254,7 +254,7 @@ function panel(picture, source, keep) {
       links.push([null, 0, lane]);
     }
     const heads = [["lane", false], ...states.map((state) => [state === "runnable" ? "waiting" : state, true]), ["unknown", true]];
-    // States that no lane was in say nothing here.
+    // States that no lane was in are left out.
     const said = heads.map((_, i) => i === 0 || rows.some((row) => row[i])), some = (row) => row.filter((_, i) => said[i]);
     const notes = [coarse ? `Some are sums over ${duration(coarse)}, taken in proportion at both ends of the range.` : "",
       missed ? `Not known over all of the range: ${missed} lane${missed > 1 ? "s" : ""}.` : "",
@@ -266,7 +266,7 @@ function panel(picture, source, keep) {
 
   let looking = null, current = -1;
 
-  /** Rows as timelines/places.py lists them, asked for once. */
+  /** Rows as timelines/places.py lists them, requested once. */
   function learned() {
     looking ||= about.findings ? Promise.resolve(about.findings) : source({ kind: "findings" }).then(({ answer }) => answer.rows);
     return looking.catch((error) => {
@@ -276,7 +276,7 @@ function panel(picture, source, keep) {
     });
   }
 
-  /** The tab, as far as it is known. */
+  /** Fills the tab with what is loaded so far. */
   async function list() {
     shown.findings = [h("h2", {}, "Findings"), h("p", { class: "sst-faint" }, "Looking …")];
     const rows = await learned();
@@ -307,18 +307,18 @@ function panel(picture, source, keep) {
     }
     current = i;
     describeAll(rows);
-    turn("findings"); // it covers a part of the window, in which the lane must not be
+    turn("findings"); // the panel covers part of the window, so the lane must be scrolled out from under it
     const lanes = [...(row.lane ? [row.lane] : []), ...lanesOf(row)];
     if (lanes.length) await picture.show(lanes);
     picture.between(...row.shown);
     picture.select(row.at === null ? null : row.lane, row.at, true);
-    // Of a part of the trace only some are shown, under their numbers of all.
+    // In a part of the trace only some findings are listed, with their numbers in the whole list.
     const number = row.n === i + 1 ? `${row.n} of ${rows.length}` : `${row.n} (${i + 1} of ${rows.length})`;
     picture.stepped(`Finding ${number}: ${row.topic}, ${row.cost}`);
     body.querySelector(".sst-findings [aria-current]")?.scrollIntoView({ block: "nearest" });
     return undefined;
   }
-  /** Lanes that show what a finding is about, beside that of its thread or CPU. */
+  /** Further lanes that show a finding's cause, beside its thread's or CPU's own. */
   function lanesOf(row) {
     const offered = (about.more || []).flatMap((each) => each.lanes.map((lane, i) => [lane, each.titles[i]]));
     const wanted = {
@@ -329,12 +329,12 @@ function panel(picture, source, keep) {
     }[row.topic];
     return wanted ? offered.filter(([lane, title]) => wanted(lane, title)).map(([lane]) => lane) : [];
   }
-  /** The worst one, unless somebody has looked elsewhere before it was known. */
+  /** Opens the worst finding, unless the user has moved the view meanwhile. */
   async function first() {
     const before = keep.text(), rows = await learned();
     if (rows.length && keep.text() === before && open === null) await reach(0);
   }
-  /** The next one, or the one before. */
+  /** Goes to the next or the previous finding. */
   async function finding(step) {
     if (!looking) picture.stepped("Looking for findings …");
     const rows = await learned();
@@ -352,7 +352,7 @@ function panel(picture, source, keep) {
     line.replaceChildren(link("Data quality", () => turn("quality"), "all checks, and where events may be missing"), `: ${text}`);
   };
 
-  /** The line above the picture, and the tab. */
+  /** Fills the line above the picture and the tab. */
   async function trusted() {
     shown.quality = [h("h2", {}, "Data quality"), h("p", { class: "sst-faint" }, "Looking …")];
     above("being checked …");
@@ -366,7 +366,7 @@ function panel(picture, source, keep) {
     shown.quality = [h("h2", {}, "Data quality"), h("p", {}, facts.verdict || facts.line), ...facts.tables.map((data) => table(data, go))];
     if (open === "quality") turn("quality");
   }
-  /** The gaps alone: to check a long trace takes seconds, which a person may want for something else. */
+  /** Only the gaps: a complete check of a long trace takes seconds and is run on request. */
   async function gaps() {
     above("being looked at …");
     try {
@@ -388,7 +388,7 @@ function panel(picture, source, keep) {
 
   // ---- requests to a server ----
 
-  /** The slowest, of one process or of all, and a table of the processes. */
+  /** The slowest requests of one process or of all, and a table of the processes. */
   async function served(process = null, reply = "same") {
     const lead = [h("h2", {}, "Requests"), h("p", { class: "sst-faint" }, "A request is what a thread reads from a socket or pipe until the answer is written. A click on a time leads there.")];
     const show = (parts) => {
@@ -424,7 +424,7 @@ function panel(picture, source, keep) {
           keydown: (event) => {
             event.stopPropagation();
             if (event.key !== "Enter" && event.key !== "Escape") return;
-            // In a window without the focus no change is told of.
+            // A window without the focus gets no change event.
             write(i, event.target.value);
             event.target.blur();
           },

@@ -1,10 +1,10 @@
-// The current view as a file: PNG as it is drawn, SVG from the same drawing calls.
+// Exports the current view: PNG from the canvas, SVG from the same drawing calls.
 
 const HEADER = 26, FOOTER = 26; // CSS pixels above and below the picture
 
 const escaped = (text) => text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
 
-/** What draws on a canvas, here writes SVG; what it cannot know it asks of a real canvas. */
+/** Has the drawing interface of a canvas and writes SVG; text is measured with a real canvas. */
 function svgPen(real, hatch) {
   const parts = [];
   let path = "";
@@ -48,14 +48,14 @@ function svgPen(real, hatch) {
   return pen;
 }
 
-/** What a canvas shows now, which the next frame does not change. */
+/** A copy of the canvas, which the next frame does not change. */
 function copied2d(canvas) {
   const copy = h("canvas", { width: String(canvas.width), height: String(canvas.height) });
   copy.getContext("2d").drawImage(canvas, 0, 0);
   return copy;
 }
 
-/** Blocks below each other, each with its title above, and the meaning of the colours below all. */
+/** Blocks from top to bottom, each under its title, with the legend at the end. */
 async function filed(kind, blocks, colour, ratio) {
   const width = Math.max(...blocks.map((block) => block.width)), tops = [];
   let below = 0;
@@ -89,7 +89,7 @@ function titled(pen, title, colour, ratio, top) {
   pen.fillText(title, 4 * ratio, top + (HEADER / 2) * ratio);
 }
 
-/** The meaning of the colours. */
+/** The legend. */
 function legend(pen, { colour, ratio, width, below }) {
   pen.font = `${12 * ratio}px system-ui, sans-serif`;
   let x = 4 * ratio;
@@ -118,7 +118,7 @@ function legend(pen, { colour, ratio, width, below }) {
   }
 }
 
-/** A file for the person. */
+/** Offers the file as a download. */
 function download(name, blob) {
   const address = URL.createObjectURL(blob), anchor = h("a", { href: address, download: name });
   document.body.append(anchor);

@@ -1,4 +1,4 @@
-// What is known of a lane: arrays from an answer's buffers, and their sums per pixel.
+// The loaded data of a lane: arrays from an answer's buffers, and their sums per pixel.
 
 const NOBODY = 0xffffffff;
 const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Array };
@@ -7,7 +7,7 @@ const ARRAYS = { u1: Uint8Array, u2: Uint16Array, u4: Uint32Array, f8: Float64Ar
 function unpack(row, answer, buffers) {
   const array = ([index, dtype]) => {
     const view = buffers[(answer.buffer || 0) + index];
-    // Copied: the bytes need not lie where a typed array may begin.
+    // Copied, because a typed array needs aligned bytes.
     const bytes = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength);
     return new ARRAYS[dtype](bytes);
   };
@@ -51,7 +51,7 @@ function after(values, x) {
   return low;
 }
 
-/** ns in a state up to each edge of a piece's stretches, summed once. */
+/** Running totals of ns in a state at each bin edge of a piece, computed once. */
 function totalsOf(piece, code, values) {
   piece.totals ||= new Map();
   if (!piece.totals.has(code)) {
@@ -62,14 +62,14 @@ function totalsOf(piece, code, values) {
   return piece.totals.get(code);
 }
 
-/** Of a running total, what it has come to at an instant; within a stretch, in proportion. */
+/** A running total at an instant, interpolated within a bin. */
 function upTo(piece, totals, values, at) {
   const slot = Math.floor(at / piece.scale), i = slot - piece.first;
   if (i >= piece.bins) return totals[piece.bins];
   return i < 0 ? 0 : totals[i] + (values[i] * (at - slot * piece.scale)) / piece.scale;
 }
 
-/** What pixels first .. first + bins have of what is summed by stretches. */
+/** Sums for pixels first .. first + bins from running totals. */
 function perPixel(piece, code, values, first, bins, scale) {
   const sums = new Float64Array(bins), totals = totalsOf(piece, code, values);
   let before = upTo(piece, totals, values, first * scale);
@@ -81,7 +81,7 @@ function perPixel(piece, code, values, first, bins, scale) {
   return sums;
 }
 
-/** ns in each state for pixels first .. first + bins, from what a piece holds. */
+/** ns in each state for pixels first .. first + bins, from one piece's data. */
 export function coverage(piece, first, bins, scale) {
   const found = new Map();
   const of = (code) => {
@@ -89,7 +89,7 @@ export function coverage(piece, first, bins, scale) {
     return found.get(code);
   };
   const begin = first * scale, end = (first + bins) * scale;
-  // The interval [from, until) adds to its pixels.
+  // Adds the interval [from, until) to the pixels it covers.
   const add = (sums, from, until) => {
     from = Math.max(from, begin);
     until = Math.min(until, end);
@@ -120,7 +120,7 @@ export function coverage(piece, first, bins, scale) {
   return found;
 }
 
-/** ns in each state within [begin, end), from what a piece holds. */
+/** ns in each state within [begin, end), from one piece's data. */
 function within(piece, begin, end) {
   const found = new Map();
   const add = (code, ns) => { if (ns > 0) found.set(code, (found.get(code) || 0) + ns); };
@@ -137,7 +137,7 @@ function within(piece, begin, end) {
   return found;
 }
 
-/** Does this piece tell the pixels as they are, or as well as anything does, or only about? */
+/** How good this piece is for these pixels: exact, as exact as can be had, or approximate. */
 function exact(piece, scale) {
   return piece.kind === "intervals" || piece.finest || scale % piece.scale === 0;
 }

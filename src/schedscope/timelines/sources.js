@@ -1,6 +1,6 @@
-// Where answers come from: a notebook's kernel, the page's own data, or a server.
+// The sources of answers: a notebook's kernel, data stored in the page, or a server.
 
-/** In a notebook: the kernel. anywidget calls this. */
+/** In a notebook, the kernel answers. anywidget calls this. */
 function render({ model, el }) {
   const open = new Map();
   let last = 0;
@@ -24,11 +24,11 @@ function render({ model, el }) {
   };
 }
 
-/** Findings as cards; the first button that is pressed brings the timeline. */
+/** Findings as cards; the first button pressed loads the timeline. */
 function dealt(el, cards, ask) {
   const below = h("div", {});
   let stop = () => {}, made = null;
-  el.innerHTML = cards; // ours, in which names are escaped
+  el.innerHTML = cards; // our own markup; names in it are escaped
   el.append(below);
   const act = async (event) => {
     const to = event.target.closest?.("[data-at]")?.dataset.at;
@@ -54,7 +54,7 @@ function dealt(el, cards, ask) {
 
 export default { render };
 
-/** On a page: the answers that it carries. */
+/** On a static page, the answers stored in it. */
 export async function carried(data) {
   const bytes = Uint8Array.from(atob(data.data), (letter) => letter.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -85,7 +85,7 @@ export async function carried(data) {
   };
 }
 
-/** The threads of a page that are asked for, as timelines/threads.py does it. */
+/** Finds threads among those stored in the page, as timelines/threads.py does. */
 function listed(threads, { text, utids }) {
   const words = (text || "").toLowerCase().split(/\s+/);
   const rows = threads.rows.filter((row) => {
@@ -96,7 +96,7 @@ function listed(threads, { text, utids }) {
   return { rows, more: utids ? 0 : threads.more };
 }
 
-/** From `schedscope view`: one request for each question. */
+/** From `schedscope view`: one HTTP request per question. */
 export function served(side = 0) {
   const text = (request) => JSON.stringify({ ...request, side }), type = "application/json";
   async function ask(request, signal) {
@@ -119,7 +119,7 @@ export function served(side = 0) {
     }
     return { answer: content, buffers };
   }
-  /** The page closes and hears no answer; browsers send 64 KiB all the same. */
+  /** For a page that is closing and gets no answer; browsers still send up to 64 KiB. */
   ask.atTheEnd = (request) => navigator.sendBeacon("ask", new Blob([text(request)], { type }));
   return ask;
 }

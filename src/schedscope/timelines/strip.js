@@ -1,9 +1,9 @@
-// The whole trace at a glance, above the picture: how busy its CPUs were, the longest waits, and
-// which part of it the picture shows.
+// The overview strip above the picture: CPU utilisation of the whole trace, the longest waits, and
+// the part that the picture shows.
 
 const STRIP = 30; // CSS pixels
 
-/** Draws when the picture does; a click or a drag shows another part. */
+/** Drawn whenever the picture is; a click or a drag moves the view. */
 function strip(scene, source) {
   const { about, total, view } = scene;
   const canvas = h("canvas", { class: "sst-strip", role: "img", title: "the whole trace: click, drag the frame, or drag a new one",
@@ -16,7 +16,7 @@ function strip(scene, source) {
   const x = (at) => left() + at / scale();
   const at = (event) => Math.min(total, Math.max(0, ((event.clientX - canvas.getBoundingClientRect().left) * scene.ratio - left()) * scale()));
 
-  /** Once for each width: shares of the CPUs' time, stretch by stretch. */
+  /** Computed once per width: shares of the CPUs' time in each bin. */
   async function learn() {
     const bins = view.bins, each = scale();
     if (asked === bins || !cpus.length) return;

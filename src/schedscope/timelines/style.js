@@ -1,4 +1,4 @@
-// How the parts of the timeline look: a sheet for the tree that it stands in.
+// The style sheet of the timeline, for the document or shadow tree that contains it.
 
 const STYLE = `
 .sst { position: relative; font: 13px/1.4 system-ui, sans-serif; }

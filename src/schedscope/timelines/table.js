@@ -1,4 +1,4 @@
-// Tables, links and other pieces of the page. Text only ever becomes text: a thread chooses its name.
+// Tables, links and other elements. Text is only ever inserted as text, because a thread can choose its name.
 
 /** An element with attributes (functions are listeners) and children (text or elements). */
 function h(name, attributes, ...children) {
@@ -14,7 +14,7 @@ function h(name, attributes, ...children) {
 
 const link = (text, act, hint) => h("button", { type: "button", class: "sst-link", title: hint, click: act }, text);
 
-/** A file's name as a shell takes it. */
+/** A file name quoted for a shell. */
 const quoted = (name) => (/^[\w@%+=:,./-]+$/.test(name) ? name : `'${name.replaceAll("'", `'"'"'`)}'`);
 
 /** A line of Python or a command, with a button that copies it. */
@@ -43,7 +43,7 @@ async function copied(text) {
   }
 }
 
-/** A table as timelines/tables.py makes it; `go(link)` leads to a row's instant. */
+/** A table as timelines/tables.py makes it; `go(link)` moves to a row's instant. */
 function table(data, go) {
   const numbers = data.heads.map(([, number]) => number);
   const cell = (text, i) => h("td", { class: numbers[i] ? "sst-n" : null }, text);

@@ -1,10 +1,10 @@
 // A timeline of CPUs and threads on one canvas.
 //
-// Times are whole ns after the begin of the trace; `scale` is a whole number of ns per
-// device pixel, and pixel k is [k * scale, (k + 1) * scale). So every sum here is exact,
-// and Python's pixels are ours. What is shown comes from a `source(request)`, a promise
-// of an answer as timelines/answer.py describes it: a kernel, a server, or the page's own data.
-// script.py puts this file and its neighbours together into one module.
+// Times are whole ns after the start of the trace; `scale` is a whole number of ns per
+// device pixel, and pixel k is [k * scale, (k + 1) * scale). So every sum here is exact and
+// equals Python's. Data comes from `source(request)`, which returns a promise of an answer as
+// described in timelines/answer.py: from a kernel, a server, or data stored in the page.
+// script.py joins this file and its neighbours into one module.
 
 const NAMES = 168, NARROW = 96; // CSS pixels
 
@@ -22,26 +22,26 @@ export function mount(root, about, source, home = "page") {
   const box = h("div", { class: "sst" }, bar, keys, about.few ? h("p", { class: "sst-few" }, about.few, about.can ? " Search for others: a CPU, a group of them, all CPUs." : " schedscope view shows others, too.") : "", h("div", { class: "sst-picture" }, canvas, beside, tip), note);
   root.append(style, box);
   const screen = canvas.getContext("2d");
-  let paint = screen, every = false; // what is drawn on, and whether lanes out of the window are drawn, too
-  // The address belongs to the first of a page; a notebook may keep each output in a tree of its own.
+  let paint = screen, every = false; // the drawing target, and whether lanes outside the window are drawn
+  // The first timeline of a page owns its address; a notebook may put each output in its own shadow tree.
   const second = root.getRootNode().querySelector(".sst-picture").parentElement !== box;
-  const alone = !!root.closest("[data-alone]"); // nothing else wants the keys
+  const alone = !!root.closest("[data-alone]"); // no other part of the page uses the keys
 
   const total = Math.max(1, about.duration), origin = about.origin;
   const names = { ...about.names };
   const threads = new Map(((about.threads || {}).rows || []).map((row) => [row.utid, row]));
   const cpus = about.cpus || about.lanes.filter((lane) => lane.startsWith("cpu:")).map((lane) => Number(lane.slice(4)));
   let chosen = [...about.lanes], pinned = [], by = about.by || "none", folded = [];
-  let lanes = [...chosen]; // what is drawn, in order, with headings of groups
-  const pieces = new Map(); // lane -> what is known of it, newest last
+  let lanes = [...chosen]; // the lanes in drawing order, with group headings
+  const pieces = new Map(); // lane -> its loaded pieces, newest last
   const view = { first: 0, scale: 1, bins: 1 };
   let wait = -1, told = "", ratio = 1, height = 20, colour = LIGHT, pointer = null, drag = null;
   let until = 0, asked = null, again = false, shown = true, problem = "", frames = 0, busy = 0, gone = false, paper = false;
   let notes = [], sketch = null, grain = about.grain;
-  let strangers = null; // beside another trace: names of threads that it has not
-  let glance = null; // the strip above the picture
-  let requests = about.marks || []; // the slowest, for the axis
-  let refining = false, later = 0; // of a long trace: whether lanes are still being read, and when to ask again
+  let strangers = null; // in a comparison: names of threads that the other trace lacks
+  let glance = null; // the overview strip
+  let requests = about.marks || []; // the slowest requests, drawn on the axis
+  let refining = false, later = 0; // in a long trace: whether lanes are still being computed, and when to ask again
 
   const ears = new Map();
   const on = (event, act) => ears.set(event, [...(ears.get(event) || []), act]);
@@ -54,10 +54,10 @@ export function mount(root, about, source, home = "page") {
     return `${PLACES[over]} ${number}, ${kind === "busy" ? "busy" : "waiting"}`;
   };
   const title = (lane) => (isHead(lane) ? lane.slice(5) : lane.startsWith("lag:") ? `behind, ${thread(Number(lane.slice(4)))}` : groupIn(lane) ? groupTitle(lane) : isLevel(lane) ? titles.get(lane) || lane : lane.startsWith("cpu:") ? `CPU ${lane.slice(4)}` : thread(Number(lane.slice(5))));
-  /** An instant, to a hundredth of a `span`: of what is shown, or of what it is about. */
+  /** An instant as text, precise to a hundredth of `span`. */
   const when = (ns, span = view.scale * view.bins) => `${((origin + ns) / 1e9).toFixed(Math.min(9, Math.max(3, 11 - Math.ceil(Math.log10(span + 1)))))} s`;
 
-  // What the neighbours need to know, as it is when they ask.
+  // The current state, for the other parts of the timeline.
   const scene = {
     about, canvas, screen, view, total, origin, threads, home, thread, title, when, best,
     get by() { return by; }, get chosen() { return chosen; }, get pinned() { return pinned; },
@@ -88,7 +88,7 @@ export function mount(root, about, source, home = "page") {
 
   // ---- lanes ----
 
-  /** Other lanes, or another order of them; what is not given stays. */
+  /** Changes the lanes or their order; arguments left out stay as they are. */
   function arrange(next = {}) {
     const most = 1000, distinct = (list) => [...new Set(list)].slice(0, most);
     if (next.chosen) {
@@ -101,7 +101,7 @@ export function mount(root, about, source, home = "page") {
     pinned = pinned.filter((lane) => chosen.includes(lane));
     order();
     tell("lanes");
-    // Whose threads they are has to be known, or they would stand in a group of their own.
+    // Their processes must be known first, or each would get a group of its own.
     const strangers = by === "none" ? [] : chosen.filter((lane) => isThread(lane) && !threads.has(Number(lane.slice(5))));
     if (strangers.length) learn(strangers).then(order);
   }
@@ -117,7 +117,7 @@ export function mount(root, about, source, home = "page") {
     const fresh = keys.filter((key) => !chosen.includes(key));
     if (fresh.length) {
       await learn(fresh);
-      // Unless its group is folded, where it would not be seen.
+      // If its group is folded, the lane is not visible.
       arrange({ chosen: [...chosen, ...fresh], folded: folded.filter((name) => !fresh.some((key) => by !== "none" && (placed() || isThread(key)) && groupOf(key) === name)) });
     }
     const row = lanes.indexOf(keys[0]);
@@ -131,7 +131,7 @@ export function mount(root, about, source, home = "page") {
   const pin = (lane) => arrange({ pinned: pinned.includes(lane) ? pinned.filter((key) => key !== lane) : [...pinned, lane] });
   const fold = (name) => arrange({ folded: folded.includes(name) ? folded.filter((each) => each !== name) : [...folded, name] });
 
-  /** Buttons beside the lanes' names: for the pointer, the keyboard and screen readers. */
+  /** Buttons beside the lanes' names, usable by pointer, keyboard and screen reader. */
   function label() {
     beside.replaceChildren(...lanes.map((lane, i) => {
       const place = `top: ${AXIS + i * height}px; height: ${height}px`;
@@ -148,15 +148,15 @@ export function mount(root, about, source, home = "page") {
 
   // ---- moving ----
 
-  // What may be asked: the page's own data ends somewhere, and its pixels are that fine.
-  let low = 0, high = total; // what can be shown: of two traces, what either has
+  // Limits of the view: data stored in a page has an end and a finest scale.
+  let low = 0, high = total; // the range that can be shown; for two traces, the union
   function fit() {
     const least = Math.max(1, Math.ceil((high - low) / view.bins)), step = about.finest || 1;
     const whole = Math.ceil(least / step) * step;
-    // Pixels of whole sums, unless they would leave much of the width empty.
+    // A pixel is a whole number of bins, unless that leaves much of the width empty.
     return even(4 * least < 3 * whole ? least : whole);
   }
-  /** Of a long trace: a scale of whole stretches of its overview, so that sums stay exact. */
+  /** In a long trace, rounds the scale to whole bins of its overview, so that sums stay exact. */
   function even(scale) {
     return grain && scale > grain ? Math.ceil(scale / grain) * grain : scale;
   }
@@ -170,19 +170,19 @@ export function mount(root, about, source, home = "page") {
     tell("move");
   }
 
-  /** Zoom so that the time under device pixel `x` stays there. */
+  /** Zooms about device pixel `x`, whose time stays in place. */
   function zoom(factor, x) {
     const time = (view.first + x) * view.scale;
     let scale = Math.max(1, view.scale * factor);
     if (Math.round(scale) === view.scale) scale = view.scale + Math.sign(factor - 1);
     scale = Math.min(Math.max(1, Math.round(scale)), fit());
-    // Where the page's data is in bins, pixels made of whole ones are exact.
+    // For binned data, pixels that are whole bins are exact.
     if (about.finest && scale > about.finest && scale < fit()) {
       const steps = factor > 1 ? Math.ceil(scale / about.finest) : Math.floor(scale / about.finest);
       scale = Math.min(fit(), Math.max(1, steps) * about.finest);
     }
     if (grain && scale > grain) {
-      // A step out or in moves by one stretch at least, and not past where single rows begin.
+      // A zoom step changes the scale by at least one bin, and stops where single rows begin.
       const steps = factor > 1 ? Math.ceil(scale / grain) : Math.floor(scale / grain);
       scale = Math.min(fit(), steps * grain);
     }
@@ -210,30 +210,30 @@ export function mount(root, about, source, home = "page") {
     near(w.ready, w.wait);
   }
 
-  /** A stretch in the middle of the picture, half as long as that. */
+  /** Shows a range in the middle of the picture, at half its width. */
   function near(begin, length) {
     const scale = even(Math.max(1, Math.ceil((2 * length) / view.bins)));
     settle((begin + length / 2) / scale - view.bins / 2, scale);
   }
 
-  /** A finding is shown: what stands below the picture, instead of a wait. */
+  /** Shows a finding's text below the picture, in place of a wait's. */
   function stepped(text) {
     wait = -1;
     told = text;
     draw();
   }
 
-  /** Show this instant or stretch; the scale changes only where it must. */
+  /** Shows an instant or a range; the scale changes only if it has to. */
   function go(begin, length) {
     const now = view.bins * view.scale;
     if (length * 1.2 > now || length * 40 < now) near(begin, Math.max(length, length ? 1 : now / 40));
     else settle((begin + length / 2) / view.scale - view.bins / 2, view.scale);
   }
 
-  // ---- asking ----
+  // ---- requests ----
 
   function request() {
-    // One question at a time; while it is under way only the latest wish counts.
+    // One request at a time; while it is pending, only the latest wanted view is remembered.
     if (asked) {
       again = true;
       return;
@@ -241,7 +241,7 @@ export function mount(root, about, source, home = "page") {
     const margin = Math.floor(view.bins / 2);
     const first = Math.max(0, view.first - margin), scale = view.scale;
     const bins = Math.min(16384, view.first + view.bins + margin - first);
-    if (bins <= 0) return; // before all of this trace, beside another one
+    if (bins <= 0) return; // in a comparison, the view may lie before this trace's start
     const want = lanes.filter((lane) => {
       if (isHead(lane)) return false;
       const known = (pieces.get(lane) || []).at(-1);
@@ -258,10 +258,10 @@ export function mount(root, about, source, home = "page") {
         const old = pieces.get(row.key) || [];
         const wide = old.find((piece) => piece.begin <= 0 && piece.end >= total);
         const fresh = row.pieces || [unpack(row, answer, buffers)];
-        // The coarsest stays: something to show while the next answer is under way.
+        // The coarsest piece is kept, to be shown while the next answer is pending.
         const all = wide && !fresh.includes(wide) ? [wide, ...fresh] : fresh;
         pieces.set(row.key, all);
-        // Their full height is one, the most that is known of.
+        // All share one full height: the largest maximum known.
         if (row.top) for (const piece of all) piece.top = Math.max(row.top, ...old.map((each) => each.top || 0));
       }
     }).catch((error) => { problem = String(error.message || error); }).finally(() => {
@@ -282,7 +282,7 @@ export function mount(root, about, source, home = "page") {
   const holds = (piece) => piece.begin <= Math.max(0, view.first * view.scale) &&
     piece.end >= Math.min(total, (view.first + view.bins) * view.scale);
 
-  /** The best of what is known: all of the view if possible, exact if possible. */
+  /** The best loaded piece: one that covers the whole view if possible, and exact if possible. */
   function best(lane) {
     const known = pieces.get(lane) || [];
     let found = null, mark = -1;
@@ -294,7 +294,7 @@ export function mount(root, about, source, home = "page") {
     return found;
   }
 
-  /** The best of what is known of all of a stretch, wherever the view is. */
+  /** The best loaded piece that covers a range, independent of the view. */
   const over = (lane, begin, end) => (pieces.get(lane) || []).filter((piece) => piece.begin <= begin && piece.end >= Math.min(total, end))
     .sort((a, b) => (a.kind === "intervals" ? 0 : a.scale) - (b.kind === "intervals" ? 0 : b.scale))[0];
 
@@ -305,7 +305,7 @@ export function mount(root, about, source, home = "page") {
     height = lanes.length > 48 ? 14 : 24;
     const width = Math.max(320, box.clientWidth || root.clientWidth || 800);
     const size = [Math.round(width * ratio), Math.round((AXIS + lanes.length * height) * ratio)];
-    // To set a canvas' size empties it, even if it stays the same.
+    // Setting a canvas's size clears it, even if the size is unchanged.
     if (canvas.width !== size[0]) canvas.width = size[0];
     if (canvas.height !== size[1]) canvas.height = size[1];
     canvas.style.height = `${AXIS + lanes.length * height}px`;
@@ -314,7 +314,7 @@ export function mount(root, about, source, home = "page") {
     beside.classList.toggle("sst-low", height < 20);
     if (bins === view.bins) return;
     view.bins = bins;
-    // The whole stays the whole; anything else keeps its begin and its scale.
+    // A view of the whole trace stays whole; any other keeps its start and its scale.
     if (all || view.scale > fit()) view.scale = fit();
     const least = Math.floor(low / view.scale);
     view.first = Math.max(least, Math.min(view.first, Math.max(least, Math.ceil(high / view.scale) - bins)));
@@ -322,7 +322,7 @@ export function mount(root, about, source, home = "page") {
 
   const few = window.matchMedia("(forced-colors: active)");
   function theme() {
-    // The page decides: whoever writes light text has a dark ground.
+    // The page decides: light text means a dark background.
     const [r, g, b] = (getComputedStyle(box).color.match(/[\d.]+/g) || [0, 0, 0]).map(Number);
     const next = few.matches && !paper ? (colour.forced ? colour : forced(box)) : 0.3 * r + 0.6 * g + 0.1 * b > 128 && !paper ? DARK : LIGHT;
     if (next === colour && keys.childElementCount) return;
@@ -370,7 +370,7 @@ export function mount(root, about, source, home = "page") {
     paint.fillRect(left - 1, 0, 1, canvas.height);
     shown = true;
     let coarse = 0;
-    // What is scrolled out of the window costs nothing; a printer takes it all.
+    // Lanes scrolled out of the window are not drawn, except for printing.
     const above = canvas.getBoundingClientRect().top, from = paper || every ? 0 : -above - height - AXIS, to = paper || every ? Infinity : window.innerHeight - above;
     until = Math.min(view.bins, Math.max(0, total / view.scale - view.first));
     lanes.forEach((lane, i) => {
@@ -406,7 +406,7 @@ export function mount(root, about, source, home = "page") {
     if (pointer) hover();
   }
 
-  /** The current view with all its lanes, as a block of a file. */
+  /** The current view with all its lanes, as a block of an exported file. */
   function painted(kind) {
     const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
     const block = { title: begin < end ? `${about.name}, ${when(begin)} to ${when(end)}` : `${about.name}: nothing of it`, width: canvas.width, height: canvas.height,
@@ -450,12 +450,12 @@ export function mount(root, about, source, home = "page") {
     } else zoom(2 ** (Math.max(-300, Math.min(300, pixels)) / 150), column(place(event)));
   }, { passive: false });
   const timeAt = (spot, beside = 0) => Math.min(total, Math.max(0, Math.floor((view.first + column(spot) + beside) * view.scale)));
-  const sticky = () => Math.max(0, -canvas.getBoundingClientRect().top); // where the axis is seen
+  const sticky = () => Math.max(0, -canvas.getBoundingClientRect().top); // the axis sticks to the top of the window
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;
     const spot = place(event), top = spot.y - sticky();
     canvas.setPointerCapture(event.pointerId);
-    // Along the axis, or with Shift: a range; else the picture moves.
+    // Dragging along the axis, or with Shift, selects a range; otherwise it moves the view.
     const ranging = spot.x >= (canvas.width - view.bins) / ratio && (event.shiftKey || (top >= 0 && top < AXIS));
     drag = { x: event.clientX, first: view.first, moved: false, from: ranging ? timeAt(spot) : null };
     canvas.style.cursor = ranging ? "ew-resize" : "grabbing";
@@ -495,14 +495,14 @@ export function mount(root, about, source, home = "page") {
   canvas.addEventListener("pointercancel", drop);
   canvas.addEventListener("pointerleave", () => { pointer = null; tip.hidden = true; });
 
-  /** A request of the axis: its time as the range, with the thread that read it. */
+  /** Selects a request from the axis: its time as the range, with the thread that read it. */
   async function answered([begin, length, utid]) {
     await show([`utid:${utid}`]);
     go(begin, length);
     setRange([begin, begin + length]);
   }
 
-  /** The instant under the pointer; where several intervals share its pixel, of the longest. */
+  /** The instant under the pointer; if several intervals share the pixel, one within the longest. */
   function widest(lane, spot) {
     const begin = (view.first + Math.floor(column(spot))) * view.scale, end = begin + view.scale, piece = best(lane);
     if (!piece || piece.kind !== "intervals") return Math.min(total - 1, Math.floor(begin + view.scale / 2));
@@ -515,7 +515,7 @@ export function mount(root, about, source, home = "page") {
 
   // ---- selection ----
 
-  /** The interval of a lane at an instant; with `behind` its facts do not come to the front. */
+  /** Selects a lane's interval at an instant; with `behind` its tab is not brought to the front. */
   function select(lane, at, behind = false) {
     picture.selection = lane === null ? null : { lane, at: Math.round(at), behind };
     const piece = lane && best(lane);
@@ -527,7 +527,7 @@ export function mount(root, about, source, home = "page") {
     draw();
     tell("select");
   }
-  /** Its true edges, once they are known. */
+  /** Sets the interval's exact edges once they are loaded. */
   function outline(lane, begin, end) {
     if (picture.selection && picture.selection.lane === lane) Object.assign(picture.selection, { begin, end });
     draw();
@@ -538,7 +538,7 @@ export function mount(root, about, source, home = "page") {
     tell("range");
   }
 
-  /** The interval before or after the selected one, in its lane. */
+  /** Selects the previous or the next interval in the lane. */
   function beside1(step) {
     const chosenOne = picture.selection;
     if (!chosenOne) return;
@@ -570,7 +570,7 @@ export function mount(root, about, source, home = "page") {
 
   // ---- keys ----
 
-  const pan = (way) => settle(view.first + way * Math.round(view.bins / 8), view.scale); // there and back is here
+  const pan = (way) => settle(view.first + way * Math.round(view.bins / 8), view.scale); // moving there and back ends at the same place
   const middle = () => (pointer && pointer.x * ratio > canvas.width - view.bins ? column(pointer) : view.bins / 2);
   const strokes = {
     a: () => pan(-1), d: () => pan(1), w: () => zoom(0.5, middle()), s: () => zoom(2, middle()),
@@ -580,7 +580,7 @@ export function mount(root, about, source, home = "page") {
     ".": () => beside1(1), ",": () => beside1(-1), Escape: escape, "+": () => zoom(0.5, view.bins / 2), "-": () => zoom(2, view.bins / 2),
     Delete: () => picture.selection && hide(picture.selection.lane),
   };
-  // These scroll a page: here only where the timeline is all of it, or has the focus.
+  // These keys scroll a page, so they are used only if the timeline is the whole page or has the focus.
   const scrolling = {
     ArrowLeft: strokes.a, ArrowRight: strokes.d, ArrowUp: strokes["+"], ArrowDown: strokes["-"], Home: whole,
   };
@@ -607,12 +607,12 @@ export function mount(root, about, source, home = "page") {
       : strokes[event.key] || ((alone || event.target === canvas) && !on ? scrolling[event.key] : null);
     if (!act) return;
     event.preventDefault();
-    event.stopPropagation(); // a notebook has commands on the same keys
-    if (event.key.length > 1 || "adn0pgG".includes(event.key)) pointer = null; // what it pointed at is elsewhere now
+    event.stopPropagation(); // a notebook uses the same keys for commands
+    if (event.key.length > 1 || "adn0pgG".includes(event.key)) pointer = null; // the picture has moved under it
     tip.hidden = true;
     act();
   }
-  // In a notebook other cells have keys, too: there only with the focus.
+  // In a notebook other cells use keys as well, so the timeline needs the focus.
   const ear = home === "notebook" ? box : document;
   ear.addEventListener("keydown", press);
 
@@ -647,7 +647,7 @@ export function mount(root, about, source, home = "page") {
   scheme.addEventListener("change", draw);
   few.addEventListener("change", draw);
   document.addEventListener("scroll", draw, { passive: true, capture: true });
-  // A printer takes what is drawn now, and paper is white: no frame comes in between.
+  // Printing takes what is drawn now, without another frame, so it is redrawn at once in light colours.
   const repaint = ({ type }) => { paper = type === "beforeprint"; render(); };
   for (const moment of ["beforeprint", "afterprint"]) window.addEventListener(moment, repaint);
   lanes = ordered();
@@ -655,10 +655,10 @@ export function mount(root, about, source, home = "page") {
   label();
   if (about.show) between(...about.show);
   else whole();
-  if (by !== "none") arrange(); // learns whose threads they are
+  if (by !== "none") arrange(); // loads the threads' processes
   keep.start().then((asked) => {
-    // One trace opens where its first finding is worst, unless its address says where.
-    // Nobody waits for these: they come after the first picture.
+    // A single trace opens on its first finding, unless the address names a view.
+    // These are loaded after the first picture, so that nobody waits for them.
     if ((about.can || []).includes("marks")) source({ kind: "marks" }).then(({ answer }) => { requests = answer.rows; draw(); }).catch(() => {});
     if (!asked && home === "server" && document.querySelectorAll("[data-served]").length === 1) details.first();
   });
@@ -677,7 +677,7 @@ export function mount(root, about, source, home = "page") {
     },
     sums: (lane) => Object.fromEntries([...coverage(best(lane), view.first, view.bins, view.scale)].map(([k, v]) => [k, [...v]])),
   };
-  canvas.timeline = handle; // for whoever drives the picture from outside
+  canvas.timeline = handle; // for tests and scripts that control the picture
   return () => {
     gone = true;
     glance.stop();

@@ -1,4 +1,4 @@
-// What the timeline says in words: below the picture, and beside the pointer.
+// The timeline's texts: below the picture, and beside the pointer.
 
 export function duration(ns) {
   for (const [step, unit] of [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]]) {
@@ -8,11 +8,11 @@ export function duration(ns) {
   return `${Number(ns.toPrecision(3))} ns`;
 }
 
-/** Speaks of the view that `scene` has when it is asked to. */
+/** Describes the view that `scene` has at the time of the call. */
 function speaker(scene) {
   const share = (part) => (part > 0 && part < 0.001 ? "< 0.1 %" : `${(100 * part).toFixed(1)} %`);
 
-  /** What is shown, what is missing of it, and the wait or finding that was asked for. */
+  /** The line below the picture: what is shown, what is missing, and the chosen wait or finding. */
   function status(coarse) {
     const { about, view, total, origin, said, problem, shown, refining, asked, wait, told, thread, when, home } = scene;
     const begin = Math.max(0, view.first * view.scale), end = Math.min(total, (view.first + view.bins) * view.scale);
@@ -39,7 +39,7 @@ function speaker(scene) {
     return text;
   }
 
-  /** What lies under the pointer, in words; empty if nothing does. */
+  /** Describes what is under the pointer; empty if there is nothing. */
   function words(spot) {
     const { view, canvas, ratio, height, lanes, total, best, title, when, about } = scene;
     const row = Math.floor((spot.y - AXIS) / height), column = Math.floor(spot.x * ratio) - (canvas.width - view.bins);

@@ -28,6 +28,9 @@ pub struct Told {
 struct Scores {
     n: u64,
     began: i64,
+    /// The two sums at that instant, in ticks of hz, times 1024.
+    ran: i64,
+    slept: i64,
     ts: i64,
     score: i64,
     least: i64,
@@ -62,6 +65,8 @@ impl Told {
             let known = self.scores.entry(tid).or_insert(Scores {
                 n: 0,
                 began: ts,
+                ran,
+                slept,
                 ts,
                 score,
                 least: score,
@@ -156,6 +161,9 @@ impl Scores {
             "ts_interactive": self.since,
             "interactive": self.interactive,
             "observed": self.ts - self.began,
+            "ts_first": self.began,
+            "ran_first": self.ran,
+            "slept_first": self.slept,
             "transitions": self.transitions,
         })
     }

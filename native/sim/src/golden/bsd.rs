@@ -192,6 +192,48 @@ fn ule_2003_balances_by_those_that_wait() {
     assert_eq!(moves(100), 1);
 }
 
+/// An interrupt every `every` ms, `n` times, on `cpu`, whose thread runs for 1 ms.
+fn interrupt(b: &mut Build, cpu: Cpu, every: i64, n: usize) {
+    let thread = b.add("swi", &[sleep(every), run(1)].repeat(n));
+    thread.class = Class::Interrupt;
+    thread.asleep = true;
+    thread.cpu = Some(cpu);
+}
+
+#[test]
+fn bsd4_an_interrupt_thread_runs_where_its_interrupt_came_though_another_cpu_idles() {
+    // The hog goes back into the queue, and the idle CPU, which that calls, takes it. The second
+    // interrupt comes on CPU 0 again, which idles.
+    // cpu0  hog 0-10  swi 10-11  swi 21-22
+    // cpu1  hog 10-60
+    let mut b = Build::new(2);
+    b.add("hog", &[run(60)]).cpu = Some(0);
+    interrupt(&mut b, 0, 10, 2);
+    let machine = Machine::flat(2).unwrap();
+    let ran = simulate(&b.load, machine, "4bsd", &[STATHZ], Some(1000 * MS)).unwrap();
+    let want = [
+        "cpu0 hog 0..10",
+        "cpu0 swi 10..11",
+        "cpu1 hog 10..60",
+        "cpu0 swi 21..22",
+    ];
+    assert_eq!(ran.drawn(), want);
+}
+
+#[test]
+fn ule_an_interrupt_thread_comes_back_to_the_cpu_of_its_interrupt() {
+    // Its CPU is busy at 10 and the other one idles, where it goes; at 21 its own idles.
+    // cpu0  swi 10-11
+    // cpu1  hog 0-12  swi 21-22
+    let mut b = Build::new(2);
+    b.add("hog", &[run(12)]).cpu = Some(1);
+    interrupt(&mut b, 1, 10, 2);
+    let machine = Machine::flat(2).unwrap();
+    let ran = simulate(&b.load, machine, "ule-14", &[STATHZ], Some(1000 * MS)).unwrap();
+    let want = ["cpu1 hog 0..12", "cpu0 swi 10..11", "cpu1 swi 21..22"];
+    assert_eq!(ran.drawn(), want);
+}
+
 fn past(used: i64, ran: i64, slept: i64, charged: i64) -> Option<Past> {
     Some(Past {
         used: used * MS,

@@ -11,7 +11,7 @@ mod linux_realtime;
 mod linux_today;
 mod references;
 
-use super::machine::{CpuSet, Machine};
+use super::machine::{Cpu, CpuSet, Machine};
 use super::testing::{Build, MS, Ran, simulate};
 use super::workload::{Class, Past, Step};
 

@@ -17,8 +17,8 @@
 //! The user priority follows `estcpu` and nice. The active one is that of the sleep
 //! from wakeup to the return to user mode.
 //!
-//! An interrupt thread (class `interrupt`) preempts at once, and gives the CPU back: who it
-//! preempted is at the head of its list.
+//! An interrupt thread (class `interrupt`) preempts at once where the interrupt came, also if
+//! another CPU idles, and gives the CPU back: who it preempted is at the head of its list.
 //!
 //! Left out: priority lending, runq_fuzz.
 use super::super::error::Result;
@@ -546,7 +546,7 @@ impl Policy for Bsd4 {
             SelectReason::Moved => w.thread(t).cpu,
             SelectReason::Offline => super::least_loaded(w, t),
         };
-        if w.cpu(here).curr.is_none() {
+        if w.cpu(here).curr.is_none() || w.thread(t).class == Class::Interrupt {
             return here;
         }
         let mut online = w.machine.online().iter();
@@ -575,7 +575,14 @@ impl Policy for Bsd4 {
         let on = (!w.unbound(t)).then_some(cpu);
         self.queue(t, on, false);
         let here = w.here().unwrap_or(cpu);
-        self.announce(w, t, here);
+        let interrupt = how == EnqueueReason::Wakeup && w.thread(t).class == Class::Interrupt;
+        if interrupt && on.is_none() {
+            // No other CPU is called (SRQ_INTR).
+            let prio = self.prio_of(t);
+            self.preempt_or_ask(w, here, prio);
+        } else {
+            self.announce(w, t, here);
+        }
     }
 
     fn dequeue(&mut self, _: &mut World, _: Cpu, t: Tid) {

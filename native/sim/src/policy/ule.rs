@@ -23,7 +23,7 @@ use super::super::machine::{Cpu, Machine};
 use super::super::queue::Links;
 use super::super::workload::{Class, Tid};
 use super::super::world::{RescheduleReason, State, World};
-use super::ule_place::{CACHE_LEVELS, Placer, Seen};
+use super::ule_place::{CACHE_LEVELS, Picked, Placer, Seen};
 use super::ule_queue::{Enter, MAX_TIMESHARE, NOTHING, QueuePosition as Slot, Tdq};
 use super::ule_score::{History, Scale};
 use super::{Clocks, EnqueueReason, Policy, SelectReason, Settings, SwitchOutReason, Wake};
@@ -267,7 +267,9 @@ impl Ule {
     fn requeue(&mut self, w: &mut World, c: Cpu, t: Tid, enter: Enter, pick_cpu: bool) {
         if !w.allowed(t, c) || pick_cpu {
             let (prio, ran) = (self.prio_of(t), self.ran_ago(w, t));
-            let to = self.placer.pick(w, &self.seen, t, prio, (c, ran, true));
+            let to = self
+                .placer
+                .pick(w, &self.seen, t, prio, (c, ran, Picked::Running));
             if to != c {
                 self.seen.load[c as usize] -= 1;
                 self.queue(w, to, t, enter);
@@ -344,8 +346,12 @@ impl Policy for Ule {
 
     fn select_cpu(&mut self, w: &mut World, t: Tid, place: SelectReason) -> Cpu {
         let ticks = self.ticks(w);
+        let mut why = Picked::Waking;
         let here = match place {
             SelectReason::Wake(wake) | SelectReason::Fork(wake) => {
+                if wake.waker.is_none() && w.thread(t).class == Class::Interrupt {
+                    why = Picked::ByInterrupt;
+                }
                 if wake.waker.is_none() && self.cpus[wake.cpu as usize].curr.is_none() {
                     self.catch_up(w, wake.cpu);
                     // Whether it finds work or not, it has been woken.
@@ -366,7 +372,7 @@ impl Policy for Ule {
         }
         self.renew(w, t);
         let (prio, ran) = (self.prio_of(t), self.ran_ago(w, t));
-        self.placer.pick(w, &self.seen, t, prio, (here, ran, false))
+        self.placer.pick(w, &self.seen, t, prio, (here, ran, why))
     }
 
     fn enqueue(&mut self, w: &mut World, cpu: Cpu, t: Tid, _: EnqueueReason) {
@@ -494,7 +500,9 @@ impl Policy for Ule {
                 self.td(t).prio = prio;
                 let here = w.here().unwrap_or(cpu);
                 let ran = self.ran_ago(w, t);
-                let to = self.placer.pick(w, &self.seen, t, prio, (here, ran, false));
+                let to = self
+                    .placer
+                    .pick(w, &self.seen, t, prio, (here, ran, Picked::Waking));
                 self.queue(w, to, t, Enter::Raised);
                 w.migrate(t, to);
                 if to == here {

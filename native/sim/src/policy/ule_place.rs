@@ -88,6 +88,16 @@ pub(super) struct Placer {
     random: bool,
 }
 
+/// When a thread is given a CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Picked {
+    Waking,
+    /// It is an interrupt's, which has just come.
+    ByInterrupt,
+    /// It leaves its CPU right now.
+    Running,
+}
+
 /// What a search for the least loaded CPU asks.
 struct Least<'a> {
     w: &'a mut World,
@@ -339,28 +349,36 @@ impl Placer {
     }
 
     /// Where `t`, of priority `prio`, should go; `here` is where it is woken. `ran`: how
-    /// many ticks ago it last left a CPU other than by ending. `running`: it leaves its
-    /// CPU right now.
+    /// many ticks ago it last left a CPU other than by ending.
     pub(super) fn pick(
         &self,
         w: &mut World,
         seen: &Seen,
         t: Tid,
         prio: i64,
-        (here, ran, running): (Cpu, Option<i64>, bool),
+        (here, ran, why): (Cpu, Option<i64>, Picked),
     ) -> Cpu {
-        let old = w.thread(t).cpu;
+        let mut old = w.thread(t).cpu;
         if self.leaf.len() == 1 {
             return old;
         }
         if !self.modern {
             return self.pick_2011(w, seen, t, prio, (here, ran));
         }
+        // An interrupt's thread belongs where the interrupt comes, or near by.
+        let interrupt = why == Picked::ByInterrupt && w.allowed(t, here);
+        if interrupt {
+            if seen.is_idle(here) {
+                return here;
+            }
+            old = here;
+        }
         let leaf = &self.groups[self.leaf(old)];
         let whole = !leaf.is_core() || leaf.cpus.iter().all(|c| seen.is_idle(*c));
         if w.allowed(t, old) && seen.is_idle(old) && self.warm(ran, 2) && whole {
             return old;
         }
+        let warm = |levels| interrupt || self.warm(ran, levels);
         // The largest cache that may still hold what the thread used.
         let mut near = None;
         let mut at = Some(self.leaf(old));
@@ -368,7 +386,7 @@ impl Placer {
             let group = &self.groups[i];
             let shares =
                 group.level == Level::Cache && group.children.len() != 1 && group.cpus.len() > 1;
-            if shares && self.warm(ran, CACHE_LEVELS) {
+            if shares && warm(CACHE_LEVELS) {
                 near = Some(i);
             }
             at = group.parent;
@@ -380,14 +398,20 @@ impl Placer {
                 seen,
                 among: Err(t),
                 prefer: old,
-                running,
+                running: why == Picked::Running,
                 worse_than,
                 most: u32::MAX,
             };
             self.search_least(&mut s, at).1.map(|(c, _)| c)
         };
+        // Near by, an interrupt's thread may also push another aside.
+        let idle = if interrupt {
+            prio
+        } else {
+            prio.max(MAX_TIMESHARE)
+        };
         let found = near
-            .and_then(|at| search(at, prio.max(MAX_TIMESHARE)))
+            .and_then(|at| search(at, idle))
             .or_else(|| search(self.top, prio))
             .or_else(|| search(self.top, -1));
         let Some(c) = found else {

@@ -7,7 +7,7 @@ use super::{InteractivityRule, Preset, PriorityScale, Role, Series, Spec};
 pub const SPEC: Spec = Spec {
     family: "ule",
     summary: "interactive threads first, batch threads in a calendar, per-CPU queues with stealing",
-    models: "FreeBSD 14 sched_ule.c, and its form of 8/9 (Nov 2011). Left out: interrupt threads, priority lending.",
+    models: "FreeBSD 14 sched_ule.c, and its form of 8/9 (Nov 2011). Left out: priority lending.",
     tunables: &[
         int(
             "hz",

@@ -260,6 +260,12 @@ impl Holes {
         }
     }
 
+    /// Whether events of that CPU may be missing in `[since, until)`.
+    pub fn any_on(&self, cpu: u16, since: i64, until: i64) -> bool {
+        let first = |spans: &[Spans]| spans.get(usize::from(cpu))?.first_in(since, until);
+        first(&self.lost).or_else(|| first(&self.broken)).is_some()
+    }
+
     /// The first instant of `[since, until)` from which on `utid`, on no CPU, must have run if it
     /// ran: events of a CPU that it may use are missing.
     pub fn lost_from(&self, utid: u32, since: i64, until: i64) -> Option<i64> {

@@ -190,7 +190,7 @@ impl Reconstructor {
         self
     }
 
-    /// The source records no `waking`, and `enqueued` only of a thread that was not runnable.
+    /// The source records `enqueued` only of a thread that was on no queue.
     #[must_use]
     pub fn expecting_one_enqueued(mut self, expected: bool) -> Self {
         self.enqueues_once = expected;
@@ -528,11 +528,15 @@ impl Reconstructor {
         match thread.state {
             State::Running => {}
             State::Runnable => {
-                if thread
-                    .wait
-                    .as_ref()
-                    .is_some_and(|wait| wait.ts_enqueued.is_some())
-                {
+                let queued = thread.wait.as_mut().is_some_and(|wait| {
+                    // Its waker chooses a queue for it; another CPU takes it from one.
+                    let taken = wait.waker_cpu.is_some_and(|cpu| cpu != row.cpu);
+                    if wait.ts_enqueued.is_none() && taken {
+                        wait.queue_cpu = row.from_cpu;
+                    }
+                    wait.ts_enqueued.is_some() || taken
+                });
+                if queued {
                     self.close(utid, t, End::Switched);
                 }
                 let thread = &mut self.threads[utid as usize];

@@ -40,14 +40,15 @@ impl Reconstructor {
         }
         if self.ran_unseen(utid, row) {
             self.settle_found(utid, t);
-        } else {
+        } else if !self.in_one_call(utid, row) {
             self.settle(utid, t, stayed_on);
         }
+        let queued = self.threads[utid as usize].is_queued();
         let mut awake_before = false;
         if row.kind == WakeKind::Waking && self.expects_waking {
             self.woken_elsewhere(utid, t, row.target_cpu);
             awake_before = self.woken_again(utid, t);
-        } else if row.kind == WakeKind::Enqueued && self.enqueues_once {
+        } else if row.kind == WakeKind::Enqueued && self.enqueues_once && queued {
             awake_before = self.enqueued_again(utid, t);
         } else if row.kind == WakeKind::Enqueued && self.halves_of_two(utid, t) {
             self.lose_sight(utid);
@@ -198,6 +199,19 @@ impl Reconstructor {
         let on_its_way = thread.wait.as_ref()?.ts_enqueued.is_none();
         let here = row.kind == WakeKind::Enqueued && on_its_way;
         row.target_cpu.filter(|_| here)
+    }
+
+    /// Rule Half a wake, on FreeBSD: a thread, or an interrupt (no waker), enqueues what it wakes in one
+    /// call, so that did not run in between.
+    fn in_one_call(&self, utid: u32, row: &Wakeup) -> bool {
+        let thread = &self.threads[utid as usize];
+        row.kind == WakeKind::Enqueued
+            && !self.expects_waking
+            && thread.wait.as_ref().is_some_and(|wait| {
+                wait.ts_enqueued.is_none()
+                    && (wait.waker, wait.waker_cpu) == (row.waker_utid, Some(row.cpu))
+            })
+            && !self.holes.any_on(row.cpu, thread.since, row.ts)
     }
 
     /// Rules Woken again and Woken elsewhere: does this wake show that the thread ran, or may have,

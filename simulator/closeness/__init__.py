@@ -1,0 +1,1 @@
+"""How close a replay is to recordings of the same workload."""

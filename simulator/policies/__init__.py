@@ -1,0 +1,1 @@
+"""Scheduling policies: built in, in Python, or compiled for sched_ext."""

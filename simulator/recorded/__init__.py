@@ -1,0 +1,1 @@
+"""What a recording shows of its workload: programs, groups, masks, histories, settings."""

@@ -1,0 +1,1 @@
+"""Runs of a workload under a policy, and replays of recordings."""

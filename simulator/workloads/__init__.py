@@ -1,0 +1,1 @@
+"""Workloads: threads, their programs and the machine, written by hand, generated or read."""
