@@ -12,10 +12,10 @@ no process of the recorder lives any more, a process that records without its wa
 there SETTLE seconds after the end, a file in TMPDIR, a folder without a recording, or anything but
 the finished recording after an end that it could hear. Captures beside it may remove things before
 they are looked for a second time, so they count at once. A folder that SIGKILL left before there
-was a watchdog, or with `.scratch` in it while capture finished it, is counted by itself: that it
-goes is not promised (SECURITY.md). Prints a line for each recorder and way; `--write FILE` keeps
-them as CSV. Exits with 1 if anything was left. Since most of the time goes by waiting, `--at-once`
-runs several ends beside each other.
+was a watchdog, or with `.scratch` in it while capture finished it, or while the recording was
+converted, is counted by itself: that it goes is not promised (SECURITY.md). Prints a line for each
+recorder and way; `--write FILE` keeps them as CSV. Exits with 1 if anything was left. Since most of
+the time goes by waiting, `--at-once` runs several ends beside each other.
 """
 
 from __future__ import annotations
@@ -241,7 +241,8 @@ class End:
                 self.process.send_signal(getattr(signal, f"SIG{self.way}"))
 
     def _look(self, ours: set[int], started: bool) -> None:
-        end = time.monotonic() + SETTLE.get(self.recorder, 30.0)
+        # Until its watchdog has started, capture does not learn that its parent was killed.
+        end = time.monotonic() + SETTLE.get(self.recorder, 30.0) + STARTS[self.recorder]
         alone: dict[int, float] = {}
         while True:
             # In this order: what has no process now has none later.
@@ -299,7 +300,9 @@ class End:
                 ".scratch/" in name or (".partial/" in name and path.parent.name == ".scratch")
             ):
                 continue
-            finishing = self.way in KILLS and (path.parent / "capture.json").exists()
+            finishing = self.way in KILLS and (
+                (path.parent / "capture.json").exists() or name.endswith(".sched.partial")
+            )
             if finishing or (self.way in KILLS and not started):
                 self.counted["folder not promised to go"] += 1
                 return []

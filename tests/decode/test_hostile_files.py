@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import schedscope as ss
 from schedscope import _native
 from schedscope.errors import FormatError
 
@@ -254,3 +255,21 @@ def test_two_files_of_one_cpu_are_refused(
     said = f"{folder} has two files of CPU 1, {one} and {two}; expected one file for each CPU"
     with pytest.raises(FormatError, match=re.escape(said)):
         _native.decode(path)
+
+
+@pytest.mark.parametrize("cpu", [16384, 65534, 65535])
+def test_a_wakeup_on_a_cpu_that_no_machine_has_is_on_an_unknown_one(
+    tmp_path: Path, cpu: int
+) -> None:
+    """The fuzzer found it, with a wakeup recorded a second time."""
+    waking = f"sched_waking: comm=b pid=7 prio=120 target_cpu={cpu}"
+    lines = [waking, f"sched_wakeup: b:7 [120] CPU:{cpu}", waking]
+    lines.append(
+        "sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> "
+        "next_comm=b next_pid=7 next_prio=120"
+    )
+    lines = [f"  a-5 [000] d..2 10.00000{at}: {line}\n" for at, line in enumerate(lines)]
+    (tmp_path / "trace.txt").write_text("".join(lines))
+    trace = ss.open(tmp_path / "trace.txt", cache=tmp_path / "cache")
+    assert trace.ncpu <= 16384
+    assert set(trace.waits.collect()["queue_cpu"]) <= {None, 0}

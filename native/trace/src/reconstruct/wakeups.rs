@@ -12,6 +12,11 @@ impl Reconstructor {
     pub fn wakeup(&mut self, row: &Wakeup) {
         self.enqueues |= row.kind == WakeKind::Enqueued;
         self.any_wake = true;
+        // A damaged number may be of no CPU.
+        let target_cpu = row
+            .target_cpu
+            .filter(|cpu| usize::from(*cpu) < self.cpus.len());
+        let row = &Wakeup { target_cpu, ..*row };
         if let Some(current) = row.current_utid {
             self.evidence(row.cpu, current, row.ts);
         }
