@@ -22,7 +22,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from release import OUT, ROOT
+from release import ROOT
+from try_release import debootstrap, wheel
 
 TABLE = ROOT / "research" / "data" / "first-day.csv"
 SYSTEMS = ("bookworm", "sid")
@@ -48,23 +49,13 @@ def tutorial() -> list[str]:
 
 def make(suite: str, root: Path) -> None:
     """A minimal Debian, with the fixtures and the wheel in its root's home."""
-    mirror = os.environ.get("DEBIAN_MIRROR", "")
-    with (root.parent / f"{suite}.log").open("w") as log:
-        words = [
-            "debootstrap",
-            "--variant=minbase",
-            BESIDES,
-            suite,
-            str(root),
-            *([mirror] if mirror else []),
-        ]
-        subprocess.run(words, check=True, stdout=log, stderr=log)
+    debootstrap(BESIDES, suite, root)
     for name in ("PIP_CERT", "SSL_CERT_FILE"):  # a registry behind an authority of one's own
         if path := os.environ.get(name):
             shutil.copy(path, root / "root/authorities.crt")
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     shutil.copytree(ROOT / "fixtures", root / "root/fixtures")
-    shutil.copy(next(OUT.glob("*-manylinux_2_17_x86_64.whl")), root / "root")
+    shutil.copy(wheel("manylinux_2_17_x86_64"), root / "root")
 
 
 def run(root: Path, command: str) -> tuple[float, int, str]:

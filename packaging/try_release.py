@@ -105,14 +105,25 @@ def in_tree(tree: Path, place: Path) -> str:
     return first_answers(*python, place=place, PYTHONPATH=str(site))
 
 
+def debootstrap(*words: object) -> None:
+    """A minimal Debian; what debootstrap says lies beside its folder, the last of the words."""
+    mirror = os.environ.get("DEBIAN_MIRROR", "")
+    *options, folder = map(str, words)
+    with Path(f"{folder}.log").open("w") as log:
+        command = [
+            "debootstrap",
+            "--variant=minbase",
+            *options,
+            folder,
+            *([mirror] if mirror else []),
+        ]
+        subprocess.run(command, check=True, stdout=log, stderr=log)
+
+
 def emulated(place: Path) -> str:
     """On aarch64: Debian's Python for it, unpacked, and run by qemu."""
     boot, root = place / "boot", place / "root"
-    words = ("--foreign", "--arch=arm64", "--variant=minbase", "--include=python3", "bookworm")
-    mirror = os.environ.get("DEBIAN_MIRROR", "")
-    with (place / "log").open("w") as log:
-        command = ["debootstrap", *words, boot, *([mirror] if mirror else [])]
-        subprocess.run(command, check=True, stdout=log, stderr=log)
+    debootstrap("--foreign", "--arch=arm64", "--include=python3", "bookworm", boot)
     for package in (boot / "var/cache/apt/archives").glob("*.deb"):
         run("dpkg-deb", "-x", package, root)
     site = site_for(place, "manylinux_2_17_aarch64", "--python-version", "3.11",

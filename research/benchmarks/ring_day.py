@@ -25,7 +25,7 @@ import threading
 import time
 from pathlib import Path
 
-from ring_soak import DISK_MB, Soak
+from ring_soak import DISK_MB, Soak, put_away, result
 
 SLEEP = r"""
 #include <fcntl.h>
@@ -156,18 +156,9 @@ def main() -> int:
             time.sleep(2)
         day.account((day.counts[1000] - before) / 3600)
     finally:
-        if day.process and day.process.poll() is None:
-            day.process.kill()
-        time.sleep(1)
-        subprocess.run(["umount", "-l", str(folder)], check=False)
-        folder.rmdir()
-        shutil.rmtree(day.cache)
+        put_away(day, folder)
         shutil.rmtree(day.tools)
-    print(f"{time.monotonic() - begin:.0f} s; steps: {dict(sorted(day.done.items()))}")
-    for name, value in sorted(day.highest.items()):
-        print(f"{name}: {value}")
-    print(f"rules broken: {len(day.broken)}")
-    return 1 if day.broken else 0
+    return result(day, time.monotonic() - begin)
 
 
 if __name__ == "__main__":

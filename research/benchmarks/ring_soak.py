@@ -244,6 +244,25 @@ class Soak:
         self.highest["snapshots read and checked"] += 1
 
 
+def put_away(soak: Soak, folder: Path) -> None:
+    """Ends the recorder, and removes the disk and the cache of its user."""
+    if soak.process and soak.process.poll() is None:
+        soak.process.kill()
+    time.sleep(1)
+    subprocess.run(["umount", "-l", str(folder)], check=False)
+    folder.rmdir()
+    shutil.rmtree(soak.cache)
+
+
+def result(soak: Soak, seconds: float) -> int:
+    """Prints what was done and the largest of each measure; 1 if a rule was broken."""
+    print(f"{seconds:.0f} s; steps: {dict(sorted(soak.done.items()))}")
+    for name, value in sorted(soak.highest.items()):
+        print(f"{name}: {value}")
+    print(f"rules broken: {len(soak.broken)}")
+    return 1 if soak.broken else 0
+
+
 def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -268,17 +287,8 @@ def main() -> int:
         soak.process.terminate()
         soak.process.wait(60)
     finally:
-        if soak.process and soak.process.poll() is None:
-            soak.process.kill()
-        time.sleep(1)
-        subprocess.run(["umount", "-l", str(folder)], check=False)
-        folder.rmdir()
-        shutil.rmtree(soak.cache)
-    print(f"{time.monotonic() - begin:.0f} s; steps: {dict(sorted(soak.done.items()))}")
-    for name, value in sorted(soak.highest.items()):
-        print(f"{name}: {value}")
-    print(f"rules broken: {len(soak.broken)}")
-    return 1 if soak.broken else 0
+        put_away(soak, folder)
+    return result(soak, time.monotonic() - begin)
 
 
 if __name__ == "__main__":

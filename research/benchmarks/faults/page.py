@@ -20,8 +20,8 @@ def wrong(result: Result) -> int:
     if result["crashed"]:
         return 1
     waits = int(result["wrong_waits"]) + int(result["wrong_bounds"])
-    figures = sum(result["wrong_figures"].values())
-    return waits + bool(result["wrong_state_time"]) + figures
+    figures: int = sum(result["wrong_figures"].values())
+    return waits + int(bool(result["wrong_state_time"])) + figures
 
 
 def by_kind(results: list[Result]) -> dict[str, list[Result]]:

@@ -135,7 +135,7 @@ def asks() -> dict[tuple[str, str], Ask]:
     import schedscope as ss
     from schedscope.analysis.asking.needs import QUESTIONS
 
-    for name in ss.__all__:
+    for name in dir(ss):
         getattr(ss, name)  # loads every question, which declares itself
     found: dict[tuple[str, str], Ask] = {}
     for name in sorted(QUESTIONS):
@@ -153,7 +153,7 @@ def asks() -> dict[tuple[str, str], Ask]:
     return found
 
 
-def _asked(question: Callable[..., Any], parameters: Any, words: list[str]) -> Ask:
+def _asked(question: Callable[..., pl.DataFrame], parameters: Any, words: list[str]) -> Ask:
     known: list[dict[str, Any]] = []
     others = {"threshold": LONG} if "threshold" in parameters else {}
 
