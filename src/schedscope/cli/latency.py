@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from schedscope import units
 from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
@@ -175,12 +174,9 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
 
 
 def _totals(row: dict[str, int]) -> str:
-    n, total = (
-        bounds.interval(row[name], row.get(f"{name}_high", row[name]), text)
-        for name, text in (("n", units.count), ("total", units.duration))
-    )
-    waits = "wait" if n == "1" else "waits"
-    parts = [f"{n} {waits}, {total} in total"]
+    waits = bounds.several(row["n"], row.get("n_high", row["n"]), "wait")
+    total = bounds.interval(row["total"], row.get("total_high", row["total"]))
+    parts = [f"{waits}, {total} in total"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} unfinished when last observed")
     if row["n_excluded"]:

@@ -44,6 +44,15 @@ def interval(
     return f"{number if unit == most.partition(' ')[2] else least} to {most}"
 
 
+def several(low: int, high: int | None, what: str) -> str:
+    """How many there are of something, or the two numbers between which that is.
+
+    >>> several(1, 1, "wait"), several(1, 2, "wait"), several(15_250, None, "wait")
+    ('1 wait', '1 to 2 waits', '>= 15,250 waits')
+    """
+    return f"{interval(low, high, units.count)} {what if low == high == 1 else what + 's'}"
+
+
 def with_intervals(
     frame: pl.DataFrame,
     texts: Mapping[str, Callable[[float], str]] = MappingProxyType({}),

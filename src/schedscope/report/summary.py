@@ -46,7 +46,7 @@ def summary(subject: Subject) -> list[str]:
     covered = bounds.coverage_line(whole["coverage"], of)
     found = [f"{covered}."] if covered else []
     found.append(
-        f"{who} waited for a CPU {units.several(whole['n'], 'time')}, {total} in"
+        f"{who} waited for a CPU {bounds.several(whole['n'], whole['n_high'], 'time')}, {total} in"
         f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
         f" Half of the waits lasted at most {bounds.interval(whole['p50'], whole['p50_high'])},"
         f" {_tail(whole)}."
