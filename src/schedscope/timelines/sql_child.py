@@ -26,6 +26,9 @@ def main() -> None:
 
     from schedscope.errors import SchedscopeError, UsageError
 
+    # Polars starts its threads with the first query. Under the limit one of them may get no memory
+    # and end, and the others would wait for it without end.
+    pl.LazyFrame({"started": [True]}).collect(engine="streaming")
     _limit(*asked["limits"])
     try:
         found = b"F" + _rows(asked)
