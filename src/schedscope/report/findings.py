@@ -110,7 +110,7 @@ def tiles(subject: Subject) -> str:
     whole = subject.ask(latency).row(0, named=True)
     per_cpu = trace.info.get("per_cpu") or []
     capacity = trace.duration * trace.ncpu
-    found = [("waits", units.count(whole["n"]))]
+    found = [("waits", bounds.interval(whole["n"], whole["n_high"], units.count))]
     found += [
         (name, bounds.interval(whole[column], whole[f"{column}_high"]))
         for name, column in (("median wait", "p50"), ("99 % within", "p99"), ("longest", "max"))

@@ -101,7 +101,7 @@ def _most(subject: Subject, total: int) -> list[str]:
     return [
         f"Threads named {units.printable(first['comm'])} waited most:"
         f" {units.percent(first['total'] / total)} of all waiting time in"
-        f" {units.several(first['n'], 'wait')}, {_tail(first)}."
+        f" {bounds.several(first['n'], first['n_high'], 'wait')}, {_tail(first)}."
     ]
 
 
