@@ -101,10 +101,12 @@ watch_tool() {
     echo "$watch_pid" >>.scratch/pids
     echo "$watch_pid" >.scratch/tool.new
     mv .scratch/tool.new .scratch/tool
-    watch_status=0
-    while kill -0 "$watch_pid" 2>/dev/null; do
+    # First of all waited for: one that ended at once may have been reaped while mv ran, and only
+    # `wait` still knows its status then.
+    while :; do
         wait "$watch_pid"
         watch_status=$?
+        kill -0 "$watch_pid" 2>/dev/null || break
     done
     rm -f .scratch/tool .scratch/running
     # The end of the capture may have ended it: then there is no one to notify.

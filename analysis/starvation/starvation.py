@@ -31,6 +31,7 @@ from schedscope.analysis.fairness import selected
 from schedscope.analysis.shares.due_in_waits import due_in_waits
 from schedscope.analysis.shares.sharing_groups import Per, competitors, sharing
 from schedscope.analysis.starvation.episode_interference import Account, account
+from schedscope.analysis.starvation.possible import most_episodes
 from schedscope.analysis.starvation.sentences import starvation_sentences
 from schedscope.analysis.sums.folded import Fold
 from schedscope.analysis.threads.levels import Levels
@@ -174,7 +175,9 @@ def starvation_summary(
     * `threads`: how many starved; `n`: episodes; `n_censored`: those still open when last observed;
     * `n_excluded`: waits whose start was not recorded, so their length is unknown;
     * `total`: time waited in the episodes (ns), those of `lag` overlap others; `longest`, and
-      `ts_longest` when it began.
+      `ts_longest` when it began;
+    * `n_high`, `total_high`, `longest_high`: at most so many, and so long: waits that may have
+      reached `threshold` count as well. Null with `share` or `lag`, where no bound is known.
 
     Options as for `starvation`, which has the episodes themselves and the culprits.
     """
@@ -192,13 +195,24 @@ def starvation_summary(
         everything.add(_per_thread(episodes.with_columns(seen=pl.lit(True))))
 
     _find(trace, limits, where, add)
-    threads = with_threads(trace, everything.result(), keys)
+    bounds: list[pl.Expr] = [pl.lit(None, pl.Int64).alias(name) for name in _BOUNDS]
+    starved = everything.result()
+    if limits.threshold is not None and not limits.asks_what_was_due:
+        most = most_episodes(trace, limits.threshold, where)
+        starved = starved.join(most, on="utid", how="full", coalesce=True)
+        # A thread whose waits are all too short has nothing to bound.
+        starved = starved.with_columns(
+            pl.col("n", "n_censored", "n_excluded", "total", "n_high", "total_high").fill_null(0)
+        )
+        bounds = [pl.col("n_high", "total_high").sum(), pl.col("longest_high").max()]
+    threads = with_threads(trace, starved, keys)
     sums = [
         pl.col("utid").filter(pl.col("n") > 0).n_unique().cast(pl.UInt32).alias("threads"),
         pl.col("n", "n_censored", "n_excluded").sum().cast(pl.UInt32),
         pl.col("total").sum(),
         pl.col("longest").max(),
         _FIRST_LONGEST,
+        *bounds,
     ]
     if not keys:
         return threads.select(sums)
@@ -222,6 +236,7 @@ def _per_thread(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+_BOUNDS = ("n_high", "total_high", "longest_high")
 _FIRST_LONGEST = (
     pl.col("ts_longest")
     .sort_by("longest", "ts_longest", descending=[True, False], nulls_last=True)

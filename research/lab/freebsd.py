@@ -15,6 +15,7 @@ roles with ten waits or more.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import statistics
 import subprocess
@@ -42,18 +43,24 @@ TABLE = "fidelity-freebsd-recordings"
 Figures = Mapping[str, Mapping[str, float]]
 
 
-def figures(trace: Trace) -> Figures:
-    """By role the figures of its waits, of the processes that the recorded command started."""
+def started(trace: Trace) -> list[int]:
+    """Threads (utid) of the processes that the recorded command started, its own included."""
     command = trace.info["workload"]["pid"]
-    threads = trace.threads.select("utid", "pid", "comm", "parent_utid").collect()
+    threads = trace.threads.select("utid", "pid", "parent_utid").collect()
     mine = set(threads.filter(pl.col("pid") == command)["utid"])
     for utid, parent in threads.sort("utid").select("utid", "parent_utid").iter_rows():
         if parent in mine:
             mine.add(utid)
+    return sorted(mine)
+
+
+def figures(trace: Trace) -> Figures:
+    """By role the figures of the waits of what the recorded command started."""
+    threads = trace.threads.select("utid", "comm").collect()
     # The number in `nice10` is its nice value.
     levels = pl.col("comm").str.starts_with("nice")
     role = pl.when(levels).then("comm").otherwise(pl.col("comm").str.replace(r"\d+$", ""))
-    of = threads.filter(pl.col("utid").is_in(list(mine))).select("utid", role=role)
+    of = threads.filter(pl.col("utid").is_in(started(trace))).select("utid", role=role)
     waits = trace.waits.filter(pl.col("censored") == "none").select("utid", "wait").collect()
     found: dict[str, dict[str, float]] = {}
     for (name,), rows in waits.join(of, on="utid").group_by("role"):
@@ -115,13 +122,26 @@ def _values(found: Sequence[Figures], role: str, figure: str) -> list[float]:
     return [float(one.get(role, {}).get(figure, 0)) for one in found]
 
 
-def table(folder: Path, phrase: str = "") -> pl.DataFrame:
+@contextlib.contextmanager
+def opened(folder: Path, phrase: str = "") -> Iterator[dict[tuple[str, ...], Trace]]:
+    """Captures whose name has this in it, by kernel, number of CPUs, workload and repeat."""
+    with tempfile.TemporaryDirectory() as unpacked:
+        for archive in sorted(folder.glob("*.tar.xz")):
+            if phrase in archive.name:
+                subprocess.run(["tar", "xJf", archive.resolve()], cwd=unpacked, check=True)
+        found = {}
+        for path in sorted([*folder.glob("*.capture"), *Path(unpacked).glob("*.capture")]):
+            name = tuple(path.name.removesuffix(".capture").split("-"))
+            if name[0] in KERNELS and phrase in path.name:
+                found[name] = ss.open(path)
+        yield found
+
+
+def table(captures: Mapping[tuple[str, ...], Trace]) -> pl.DataFrame:
     """A row for each kernel, number of CPUs and workload, and one over all workloads (`all`)."""
     cells: dict[tuple[str, str], dict[str, list[Trace]]] = {}
-    for path in sorted(folder.glob("*.capture")):
-        kernel, ncpu, work, _ = path.name.removesuffix(".capture").split("-")
-        if kernel in KERNELS and phrase in path.name:
-            cells.setdefault((ncpu, work), {}).setdefault(kernel, []).append(ss.open(path))
+    for (kernel, ncpu, work, _), trace in captures.items():
+        cells.setdefault((ncpu, work), {}).setdefault(kernel, []).append(trace)
     rows = [
         {"CPUs": ncpu, "workload": work, "kernel": kernel, "model": model, "factor": off}
         for (ncpu, work), recorded in cells.items()
@@ -141,14 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="only captures with this in their names")
     parser.add_argument("--write", action="store_true", help="keep the table")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory() as unpacked:
-        folder = options.folder
-        archives = sorted(folder.glob("*.tar.xz"))
-        if archives:
-            folder = Path(unpacked)
-            for archive in archives:
-                subprocess.run(["tar", "xJf", archive.resolve()], cwd=folder, check=True)
-        rows = table(folder, options.only)
+    with opened(options.folder, options.only) as captures:
+        rows = table(captures)
     with pl.Config(tbl_rows=100, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
         print(rows)
     if options.write:

@@ -13,7 +13,6 @@ from test_latency import CUT, REST, bounded
 import schedscope as ss
 from schedscope.analysis.comparison.run_digest import digest
 from schedscope.analysis.comparison.setting_values import Side
-from schedscope.analysis.starvation.possible import possible_episodes
 
 # hog has CPU 0 and then CPU 1 for itself; v waits for it, runs, and is unknown for 20 ms. From 60
 # to 80 it is unknown what CPU 0 does, and w waits for it.
@@ -144,8 +143,8 @@ def test_mean_of_unfinished_waits_is_a_lower_bound() -> None:
 
 def test_bounds_are_equal_in_a_complete_trace() -> None:
     trace = scene("a running@0 0..60\nb runnable@0 0..60\nb running@0 60..100", until=100, ncpu=1)
-    for ask in (ss.interference, ss.wait_breakdown, ss.fairness, ss.jain_index,
-                ss.queue_depth_summary, ss.latency, ss.slowdown):  # fmt: skip
+    for ask in (ss.interference, ss.wait_breakdown, ss.fairness, ss.jain_index, ss.latency,
+                ss.queue_depth_summary, ss.slowdown, ss.starvation_summary):  # fmt: skip
         frame = ask(trace)
         for name in (name for name in frame.columns if name.endswith("_high")):
             low, high = frame[name.removesuffix("_high")], frame[name]
@@ -159,9 +158,13 @@ def test_unknown_time_may_contain_more_waits_than_recorded() -> None:
     recorded.
     """
     trace = scene("v runnable@0 0..10\nv running@0 10..20\nv unknown 20..100", until=100)
-    found = [possible_episodes(trace, limit * MS) for limit in (10, 30, 90)]
-    assert found == [8, 2, 0]
-    assert possible_episodes(trace, 30 * MS, pl.col("comm") == "w") == 0
+
+    def found(limit: int, where: pl.Expr | None = None) -> tuple[int, int]:
+        row = ss.starvation_summary(trace, by="all", threshold=limit * MS, where=where)
+        return row.select("n", "n_high").row(0)
+
+    assert [found(limit) for limit in (10, 30, 90)] == [(1, 9), (0, 2), (0, 0)]
+    assert found(30, pl.col("comm") == "w") == (0, 0)
 
 
 def test_stopper_of_an_offline_cpu_does_not_wait() -> None:

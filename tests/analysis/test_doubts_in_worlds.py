@@ -183,7 +183,12 @@ WORLDS: list[tuple[Callable[[], ss.Trace], dict[str, dict[str, float]]]] = [
         {
             "latency": {"p50_high": 60000000},
             "starvation": {"unknown": 200000000},
-            "starvation_summary": {"n_censored": 1},
+            "starvation_summary": {
+                "n_censored": 1,
+                "n_high": 1,
+                "total_high": 200_000_000,
+                "longest_high": 200_000_000,
+            },
         },
     ),
     (

@@ -287,8 +287,41 @@ def test_the_summary_counts(trace: ss.Trace) -> None:
         "total": 300 * MS,
         "longest": 300 * MS,
         "ts_longest": 100 * MS,
+        "n_high": 1,
+        "total_high": 300 * MS,
+        "longest_high": 300 * MS,
     }
     assert ss.starvation_summary(trace, by="all", threshold="1s").row(0)[:4] == (0, 0, 0, 0)
+
+
+def test_waits_in_unknown_time_bound_the_summary() -> None:
+    """b waited for 10 ms and may have for 30 more; a waited for 20 ms."""
+    trace = scene(
+        """
+        b running@0  0..20
+        a runnable@0 0..20
+        a running@0  20..30
+        b runnable@0 20..30
+        b running@0  30..40
+        b unknown    40..70
+        a sleeping   30..70
+        b sleeping   70..71
+        """,
+        until=71,
+    )
+    columns = ["n", "n_high", "total", "total_high", "longest", "longest_high"]
+
+    def of(**how: Any) -> dict[str | None, list[Any]]:
+        rows = ss.starvation_summary(trace, **how).select("comm", *columns).rows()
+        return {comm: figures for comm, *figures in rows}
+
+    assert of(threshold="25ms")["b"] == [0, 1, 0, 30 * MS, None, 30 * MS]
+    assert of(threshold="15ms") == {
+        "a": [1, 1, 20 * MS, 20 * MS, 20 * MS, 20 * MS],
+        "b": [0, 2, 0, 30 * MS, None, 30 * MS],
+    }
+    assert of(threshold="15ms", where=pl.col("comm") == "a").keys() == {"a"}
+    assert of(threshold=None, share=1)["a"][1::2] == [None, None, None]
 
 
 def test_where_and_top_select_episodes(trace: ss.Trace) -> None:

@@ -21,7 +21,6 @@ from faults.recording import Recording
 from faults.summaries import depths
 
 import schedscope as ss
-from schedscope.analysis.starvation.possible import possible_episodes
 from schedscope.analysis.threads.restrict_to_threads import restrict_to_threads
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -50,7 +49,7 @@ QUESTIONS: dict[str, Callable[[ss.Trace, pl.Expr], pl.DataFrame]] = {
     "wait_breakdown": lambda t, who: ss.wait_breakdown(t, by="tid", where=who),
     "fairness": lambda t, who: ss.fairness(t, where=who),
     "interference": lambda t, who: ss.interference(t, where=who),
-    "starvation": lambda t, who: starved(t, who),
+    "starvation": lambda t, who: ss.starvation_summary(t, by="all", threshold=STARVED, where=who),
 }
 KEYS = {
     "slowdown": ["tid"],
@@ -58,13 +57,6 @@ KEYS = {
     "fairness": ["tid", "sharing"],
     "interference": ["kind", "tid"],
 }
-
-
-def starved(trace: ss.Trace, who: pl.Expr) -> pl.DataFrame:
-    """How many waits of 2 ms or more there were, and may have been."""
-    certain = ss.starvation_summary(trace, by="all", threshold=STARVED, where=who)["n"][0]
-    possible = possible_episodes(trace, STARVED, who)
-    return pl.DataFrame({"n": [certain], "n_high": [certain + possible]})
 
 
 STARVED = 2_000_000

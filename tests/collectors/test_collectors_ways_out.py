@@ -527,7 +527,15 @@ def test_reason_of_a_tool_failure_is_its_error_line(tmp_path: Path) -> None:
         "exit 1\n"
     )
     fake.chmod(0o755)
-    env = {"SCHEDSCOPE_BPFTRACE": str(fake)}
+    # The tool is gone before the watchdog waits for it: its status is still the tool's.
+    slow = tmp_path / "slow" / "mv"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {shutil.which("mv")} "$@"\n')
+    slow.chmod(0o755)
+    env = {
+        "SCHEDSCOPE_BPFTRACE": str(fake),
+        "PATH": f"{slow.parent}:{os.environ['PATH']}",
+    }
     run = Run("-t", "bpftrace", "-o", "x", "-d", "1", cwd=tmp_path, environment=env)
     assert run.wait() == 125
     said = "bpftrace ended by itself with status 1: stdin:3:1-20: ERROR: unknown field"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 import schedscope as ss
-from schedscope.analysis.starvation.possible import possible_episodes
+from schedscope.analysis.starvation.possible import most_episodes
 from schedscope.fleets.measures import comparable, left_out
 from schedscope.parsers.schema import TABLES
 from schedscope.present.bounds import with_intervals
@@ -40,7 +40,7 @@ def test_wait_whose_upper_bound_reaches_the_limit_is_a_possible_episode() -> Non
     ]
     tables = {"waits": pl.DataFrame(waits, schema=TABLES["waits"].schema)}
     trace = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 1000 * MS]})
-    assert possible_episodes(trace, 100 * MS) == 1
+    assert most_episodes(trace, 100 * MS).rows() == [(1, 2, 300 * MS, 150 * MS)]
 
 
 def test_host_with_mostly_unknown_time_is_not_compared() -> None:

@@ -3,7 +3,7 @@
 What is compared follows from the questions' own declarations: every public question that needs
 nothing but a trace is asked for all threads in one row, and for each thread. Left out are answers
 with a row for each event (they have a column `ts` or `ts_ready`), whose rows are waits and states,
-which `comparison.py` compares, and estimates (LEFT_OUT). Findings and the starvation verdict are
+which `comparison.py` compares, and estimates (LEFT_OUT). Findings are
 compared, too. Columns of text name a row (KEYS) or describe it; columns of numbers are figures.
 
 The reference is the answer about the undamaged recording over the window of the damaged one. Both
@@ -90,7 +90,6 @@ SHARE = 0.001
 _EXTREMES = ("max", "longest", "lag_max", "depth_max", "most", "lag_most")
 _DEPTH = "queue_depth_summary"
 _ATTRIBUTES = ("weight", "threads", "wall")
-_STARVED = 5_000_000
 _SLACK_NS = 1_000
 _MOST_KEPT = 8
 
@@ -149,7 +148,6 @@ def asks() -> dict[tuple[str, str], Ask]:
         ways = {"all": ["all"], "each": ["tid", "thread"]} if "by" in parameters else {"all": [""]}
         for way, words in ways.items():
             found[name, way] = _asked(question, parameters, words)
-    found["starvation verdict", "all"] = _starved
     return found
 
 
@@ -172,16 +170,6 @@ def _asked(question: Callable[..., pl.DataFrame], parameters: Any, words: list[s
         return pl.DataFrame()
 
     return ask
-
-
-def _starved(trace: ss.Trace, who: pl.Expr) -> pl.DataFrame:
-    """How many waits starved, and may have."""
-    import schedscope as ss
-    from schedscope.analysis.starvation.possible import possible_episodes
-
-    certain = ss.starvation_summary(trace, by="all", threshold=LONG, where=who)
-    n = int(certain["n"][0]) if certain.height else 0
-    return pl.DataFrame({"n": [n], "n_high": [n + possible_episodes(trace, _STARVED, who)]})
 
 
 def of_rows(name: str, frame: pl.DataFrame) -> Answer | None:

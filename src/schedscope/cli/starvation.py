@@ -71,7 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Answer:
     """Episodes, each in a sentence and a row; or sums of them."""
     from schedscope.analysis.starvation.episode_interference import episode_interference
-    from schedscope.analysis.starvation.possible import possible_episodes
     from schedscope.analysis.starvation.starvation import starvation, starvation_summary
     from schedscope.analysis.weights import weight_notes
 
@@ -90,8 +89,8 @@ def run(args: argparse.Namespace) -> Answer:
     total = starvation_summary(trace, by="all", where=where, **limits).row(0, named=True)
     about = {**headline.about(trace), "limits": limits, "all": total}
     head = [*headline.headline(trace), _totals(total, limits), ""]
-    if limits["threshold"]:
-        may = possible_episodes(trace, units.nanoseconds(limits["threshold"]), where)
+    if total["n_high"] is not None:
+        may = total["n_high"] - total["n"]
         about["possible"] = may
         if may:
             head.insert(-1, f"{units.several(may, 'more wait')} may have lasted that long")
@@ -101,8 +100,9 @@ def run(args: argparse.Namespace) -> Answer:
         notes.append(_longest(trace, where))
     if args.by:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
-        by = by.filter(by["n"] > 0)
+        by = by.filter((by["n"] > 0) | (by["n_high"] > 0).fill_null(False))
         rows = by[: _options.top(args, ROWS)]
+        shown = bounds.with_intervals(rows, question="starvation")
         names = [
             "process_name?",
             "pid",
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> Answer:
         return Answer(
             rows,
             choose(
-                rows,
+                shown,
                 names,
                 question="starvation",
                 narrow="n_censored threads ts_longest",
@@ -129,6 +129,7 @@ def run(args: argparse.Namespace) -> Answer:
             about=about,
             head=head,
             notes=notes,
+            shown=shown,
             rows_in_all=by.height,
         )
     top = _options.top(args, ROWS)

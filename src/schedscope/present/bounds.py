@@ -27,11 +27,11 @@ def interval(
     ('573 ms', '>= 573 ms')
     >>> interval(34_900_000_000, 46_600_000_000), interval(999_000, 1_000_000)
     ('34.9 to 46.6 s', '999 µs to 1.00 ms')
-    >>> interval(None, None), interval(0, 20_000)
-    ('-', '<= 20.0 µs')
+    >>> interval(None, None), interval(0, 20_000), interval(None, 20_000)
+    ('-', '<= 20.0 µs', '<= 20.0 µs')
     """
     if low is None:
-        return "-"
+        return "-" if high is None else f"<= {text(high)}"
     least = text(low)
     if high is None:
         return f">= {least}"
