@@ -38,14 +38,14 @@ def most_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) ->
         "utid", n_high=pl.lit(0, pl.Int64), high=length.cast(pl.Int64)
     )
     found = Fold(_per_thread)
-    for rows in (fit, hidden):
-        long = (pl.col("n_high") > 0) | (pl.col("high") >= threshold)
-        found.add(_as_sums(rows.filter(long).collect()))
+    long = (pl.col("n_high") > 0) | (pl.col("high") >= threshold)
+    for spans_or_waits in (fit, hidden):
+        found.add(_as_sums(spans_or_waits.filter(long).collect()))
     for batch in waits_in_batches(trace, COLUMNS, where):
         known = with_bounds(batch.collect(), rest, end)
         other = ~pl.col("again") | (pl.col("low") >= threshold)
-        long = known.filter(pl.col("high") >= threshold, other)
-        found.add(_as_sums(long.select("utid", "high", n_high=pl.lit(1, pl.Int64))))
+        reached = known.filter(pl.col("high") >= threshold, other)
+        found.add(_as_sums(reached.select("utid", "high", n_high=pl.lit(1, pl.Int64))))
     return found.result()
 
 
