@@ -120,7 +120,7 @@ def moved() -> ss.Trace:
     return played(MOVED, ncpu=3, window=(0, 200200))
 
 
-# d may have run and slept on CPU 0 between its wakeups: the enqueue at 21 may belong to either wait.
+# d may have run and slept on CPU 0 between its wakeups: the enqueue may belong to either wait.
 REWOKEN = """
      0 cpu0: idle -> d
      0 cpu1: idle -> p
