@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from hypothesis import given, settings, strategies as st
+from ledgers import played
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
 from scenes import MS, scene
@@ -320,8 +321,27 @@ def test_waits_in_unknown_time_bound_the_summary() -> None:
         "a": [1, 1, 20 * MS, 20 * MS, 20 * MS, 20 * MS],
         "b": [0, 2, 0, 30 * MS, None, 30 * MS],
     }
+    assert of(threshold="35ms") == {}
     assert of(threshold="15ms", where=pl.col("comm") == "a").keys() == {"a"}
     assert of(threshold=None, share=1)["a"][1::2] == [None, None, None]
+
+
+def test_rest_of_a_wait_in_another_row_bounds_nothing() -> None:
+    """d may have waited from 20 to 60: the enqueue at 21 and the run at 60 are of that wait."""
+    trace = played(
+        """
+         0 cpu0: idle -> d
+         0 cpu1: idle -> p
+         5 loss cpu0 until 50
+        10 cpu1: waking d on 1 by p
+        20 cpu1: waking d on 1 by p
+        21 cpu1: enqueued d on 1 by p
+        60 cpu0: idle -> d
+        """,
+        window=(0, 100),
+    )
+    row = ss.starvation_summary(trace, threshold=30).row(0, named=True)
+    assert (row["comm"], row["total_high"], row["longest_high"]) == ("d", 40, 40)
 
 
 def test_where_and_top_select_episodes(trace: ss.Trace) -> None:
