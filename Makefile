@@ -141,7 +141,7 @@ fuzz:
 
 # The experiments' own checks. They run with `make test-all`, not with every change.
 research: build
-	$(RUN) -m mypy -p research.lab -p research.published -p research.results
+	$(RUN) -m mypy -p research.lab -p research.published -p research.results -p research.mutants
 	MYPYPATH=tests $(RUN) -m mypy research/benchmarks/*.py
 	$(RUN) -m pytest -n 2 -m research tests/research $(PYTEST_ARGS)
 
