@@ -55,7 +55,7 @@ def hidden_waits(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
 def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
     """Where it is unknown what a thread did and it may have waited: `utid`, `since`, `until`.
 
-    `where` selects threads; by other columns it selects none of these.
+    `where` selects threads; one that asks for other columns, such as `cpu`, leaves out none.
     """
     spans = possible_waits(trace)
     if "definition" in trace.info:

@@ -165,6 +165,8 @@ def test_unknown_time_may_contain_more_waits_than_recorded() -> None:
 
     assert [found(limit) for limit in (10, 30, 90)] == [(1, 9), (0, 2), (0, 0)]
     assert found(30, pl.col("comm") == "w") == (0, 0)
+    # On which CPU it would have waited is not known.
+    assert found(30, pl.col("cpu") == 7) == (0, 2)
 
 
 def test_stopper_of_an_offline_cpu_does_not_wait() -> None:
