@@ -432,7 +432,7 @@ def test_buffer_size_is_what_the_kernel_grants(
 def test_arrays_of_the_scripts_fit_into_the_share_of_the_present_cpus(
     host: Host, ncpu: int, most_cpus: int, extras: tuple[str, ...]
 ) -> None:
-    """dtrace_dstate_init: one share for each CPU the kernel is built for, only present ones used."""
+    """DTrace makes a share for each CPU the kernel is built for, and uses those of CPUs present."""
     (host.sysctls / "hw.ncpu").write_text(f"{ncpu}\n")
     (host.sysctls / "kern.smp.maxcpus").write_text(f"{most_cpus}\n")
     host.capture(["dash"], *extras, "-o", "x.capture", "--", "true")
@@ -442,7 +442,7 @@ def test_arrays_of_the_scripts_fit_into_the_share_of_the_present_cpus(
     total = int(size.removeprefix("dynvarsize=").removesuffix("k")) * 1024
     buckets = total // (chunk + bucket)
     share = (total - buckets * bucket) // most_cpus // chunk
-    # 512 of `known`, `preempting` and `leaving` of each CPU, and for callouts what is freed in 10 ms.
+    # `known`, `preempting` and `leaving` of each CPU, and for callouts what is freed in 10 ms.
     assert share * ncpu >= 512 + 2 * ncpu + (1000 if extras else 0)
     assert total <= (17179869184 >> 4)
 

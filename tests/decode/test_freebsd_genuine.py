@@ -62,13 +62,50 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
             assert abs(ran[utid] / int(cpu_ns) - 1) < 0.06, role
 
 
-@pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
+@pytest.mark.parametrize(
+    "name", ["ule-mix", "4bsd-mix", "ule-with-all", "ule-lines2", "ule-lines2-all"]
+)
 def test_recordings_have_no_losses_or_contradictions(name: str, tmp_path: Path) -> None:
     checks = ss.check(ss.open(unpacked(name, tmp_path)))
     found = dict(checks.select("check", "found").iter_rows())
     for check in ("losses", "unplaced losses", "chain breaks", "contradictions"):
         assert not found[check], check
     assert "violated" not in checks["level"].cast(pl.String).to_list()
+
+
+def test_short_lines_name_every_thread_and_count_every_switch(tmp_path: Path) -> None:
+    """Version 2: a name stands where it is new, so each thread's name must have been printed."""
+    trace = ss.open(unpacked("ule-lines2", tmp_path))
+    threads = {
+        comm: (tid, utid)
+        for tid, utid, comm in trace.threads.select("tid", "utid", "comm").collect().iter_rows()
+    }
+    switches = trace.switches.collect()
+    running = trace.states.filter(pl.col("state") == "running").group_by("utid")
+    ran = dict(running.agg(pl.col("dur").sum()).collect().iter_rows())
+    counted = COUNTED.findall((tmp_path / "mix.txt").read_text())
+    assert len(counted) == 10
+    for role, tid, cpu_ns, voluntary, involuntary, _turns in counted:
+        if role == "main":
+            continue
+        assert threads[role][0] == int(tid)
+        utid = threads[role][1]
+        left = switches.filter((pl.col("prev_utid") == utid) & (pl.col("prev_state") != "dead"))
+        preempted = left["preempted"].fill_null(value=False).sum()
+        # After it has printed its counts a thread waits for others that print, and is preempted.
+        assert 0 <= preempted - int(involuntary) <= 2, role
+        assert -1 <= left.height - preempted - int(voluntary) <= 3, role
+        if role != "ponger":
+            assert abs(ran[utid] / int(cpu_ns) - 1) < 0.02, role
+
+
+def test_counts_of_all_additions_match_their_lines(tmp_path: Path) -> None:
+    capture = unpacked("ule-lines2-all", tmp_path)
+    text = (capture / "events.txt").read_text(errors="replace").splitlines()
+    kinds = [row[0] for row in text if re.match(r"[A-Z] \d", row)]
+    said = {row.split("\t")[1]: int(row.split("\t")[2]) for row in text if row.startswith("#count")}
+    assert {"C", "I", "V", "N", "S"} <= set(said)
+    assert {kind: kinds.count(kind) for kind in said} == said
 
 
 def test_priorities_interrupts_and_callbacks_are_all_read(tmp_path: Path) -> None:
