@@ -2,7 +2,8 @@
  * callout.d - time in timer callbacks on a FreeBSD host; an addition to sched.d.
  *
  * USAGE
- *     dtrace -s callout.d -s sched.d -o events.txt   or: sh capture --with callout
+ *     dtrace -x dynvarsize=64m -s callout.d -s sched.d -o events.txt
+ *     or: sh capture --with callout
  *
  * WHAT IT PRINTS
  *     I 61004 3 1 0 1840 0 kernel`tcp_timer_rexmt
@@ -25,8 +26,7 @@
 #pragma D option argref
 
 /* There are too many callouts to keep an element for each, so elements are freed; freed ones
- * can be used again only after some hundredths of a second. */
-#pragma D option dynvarsize=16m
+ * can be used again only after some hundredths of a second: give -x dynvarsize (sched.d). */
 
 /* sched.d says it again, and prints it. */
 BEGIN

@@ -72,7 +72,7 @@ dtrace_ready() {
 # sched.d comes last so that its last line is the last of all.
 dtrace_words() {
     set -- "$@" nice -n -20 dtrace -x "bufsize=$dtrace_bufsize" -x bufresize=manual \
-        ${dtrace_ring:+-x bufpolicy=ring} -x aggsize=64k -x statusrate=10hz -x "switchrate=$dtrace_switchrate"
+        ${dtrace_ring:+-x bufpolicy=ring} -x "dynvarsize=${dtrace_variables_kb}k" -x aggsize=64k -x statusrate=10hz -x "switchrate=$dtrace_switchrate"
     for dtrace_extra in $recorder_extras $dtrace_limits; do
         set -- "$@" -s "$(asset "$dtrace_extra.d")"
     done
@@ -125,6 +125,24 @@ dtrace_buffers() {
         say "each CPU gets two buffers of $buffer_kb KiB; -b changes that, up to $dtrace_most here (memory / kern.dtrace.bufsize_max / CPUs)"
     fi
     dtrace_bufsize=${buffer_kb}k
+    dtrace_variables
+}
+
+# Sets dtrace_variables_kb, the memory of the scripts' arrays. DTrace divides it among as many CPUs
+# as the kernel is built for (256, and 1024 from 14 on) and uses the shares of those that are there:
+# of the 1 MiB that is the default two CPUs have 8 KiB. An element takes 96 bytes and 64 in the hash
+# table; sched.d has 512 and some of each CPU, and those of callout.d, which are freed, wait to be
+# used again.
+dtrace_variables() {
+    dtrace_most_cpus=$(sysctl -n kern.smp.maxcpus 2>/dev/null) || dtrace_most_cpus=1024
+    case " $recorder_extras " in *' callout '*) dtrace_elements=2048 ;; *) dtrace_elements=640 ;; esac
+    dtrace_variables_kb=$(awk -v elements="$dtrace_elements" -v ncpu="$host_ncpu" -v cpus="$dtrace_most_cpus" \
+        -v physmem="$(sysctl -n hw.physmem 2>/dev/null)" 'BEGIN {
+            kb = (elements + 8 * ncpu) * 160 * cpus / ncpu / 1024
+            if (physmem > 0 && kb > physmem / 1024 / 16) kb = physmem / 1024 / 16
+            if (kb < 1024) kb = 1024
+            printf "%d", kb
+        }')
 }
 
 # Sets dtrace_lines_per_second, an estimate: an eighth of what awk prints in a second of CPU time.

@@ -3,7 +3,7 @@
  * sched.d - every scheduling decision of a FreeBSD host, one line each.
  *
  * USAGE
- *     dtrace -x bufsize=16m -x switchrate=20hz -s sched.d -o events.txt \
+ *     dtrace -x bufsize=16m -x switchrate=20hz -x dynvarsize=32m -s sched.d -o events.txt \
  *         [OSRELDATE [NCPU [NOLOAD [RING [NS]]]]]          until Ctrl-C; or with
  *     ... -c 'make -j8'                                    while a command runs
  *     sh capture -d 10             the usual way: it loads the module, sizes the
@@ -13,14 +13,15 @@
  * leaves out the load-change lines, the most frequent ones; without them the CPU
  * that a woken thread was sent to is not known before it runs.
  * RING=1 is for a flight recorder, which keeps only the last of what happened:
- *     dtrace -x bufpolicy=ring -x bufsize=64m -s sched.d -o ring.txt \
+ *     dtrace -x bufpolicy=ring -x bufsize=64m -x dynvarsize=32m -s sched.d -o ring.txt \
  *         OSRELDATE NCPU 0 1                  for hours, until Ctrl-C after the event
  *     { grep '^#sched' ring.txt; grep -v '^#sched' ring.txt; } > events.txt
  * The first line is overwritten like all others, so it is printed again at the end;
  * names are printed at each switch, not only when they are new. Each CPU keeps what
  * fits into its buffer, so a busy one reaches back less far.
- * Buffer size and switch rate are options and not in here because a #pragma
- * would win over the command line. More detail costs more and so lives in scripts
+ * The sizes and the switch rate are options and not in here because a #pragma
+ * would win over the command line. Of dynvarsize DTrace uses only the part of the CPUs
+ * that are there out of all that the kernel is built for (256, later 1024). More detail costs more and so lives in scripts
  * of its own, to be named before this one with -s: prio.d (priority changes),
  * irq.d (interrupt filters), callout.d (timers), duration.d (ends after NS).
  *
@@ -86,7 +87,6 @@ BEGIN
 	ended_wall = (int64_t)0;
 	/* What they hold, for the clauses that read before they write. */
 	known[0] = (uint64_t)1;
-	called[0] = "";
 	preempting[0] = 2;
 	printf("#sched\t2\tfreebsd\t%d\t%d\t%d\t%d\n",
 	    began, began_wall, $1, $2);
@@ -95,24 +95,25 @@ BEGIN
 /*
  * N: what is constant of a thread: process, class, kind, nice (20 is 0), name. Printed when the thread
  * is chosen to run or queued, and is not the one that was printed last of those with
- * the same low bits of their number. The arrays never grow beyond 1024 elements and
- * none is freed, so DTrace does not run out of memory for them. Where a line is
+ * the same low bits of their number. `known` holds a hash of what is printed, one number
+ * instead of that and the name: there is little memory for arrays (capture's dynvarsize).
+ * It never grows beyond 512 elements and none is freed. td_name is 20 bytes, five words,
+ * and follows a number in struct thread, so it is aligned. Where a line is
  * dropped its clause is not run: the next one prints the name.
  */
 sched:::off-cpu
-/$4 != 0 ||
-    known[((thr_t)arg0)->td_tid & 1023] !=
-    (((uint64_t)((thr_t)arg0)->td_proc->p_pid << 42) |
-    ((uint64_t)(((thr_t)arg0)->td_proc->p_nice + 20) << 36) |
-    ((uint64_t)((thr_t)arg0)->td_tid << 4) | ((thr_t)arg0)->td_pri_class) ||
-    called[((thr_t)arg0)->td_tid & 1023] != stringof(((thr_t)arg0)->td_name)/
+/this->n = (thr_t)arg0,
+    this->k = (((uint64_t)this->n->td_proc->p_pid << 42) ^
+    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) ^
+    ((uint64_t)this->n->td_tid << 4) ^ this->n->td_pri_class) +
+    (uint64_t)((uint32_t *)this->n->td_name)[0] * 0x9e3779b97f4a7c15 +
+    (uint64_t)((uint32_t *)this->n->td_name)[1] * 0xc2b2ae3d27d4eb4f +
+    (uint64_t)((uint32_t *)this->n->td_name)[2] * 0x165667b19e3779f9 +
+    (uint64_t)((uint32_t *)this->n->td_name)[3] * 0x27d4eb2f165667c5 +
+    (uint64_t)((uint32_t *)this->n->td_name)[4] * 0x85ebca77c2b2ae63 | 1,
+    $4 != 0 || known[this->n->td_tid & 511] != this->k/
 {
-	this->n = (thr_t)arg0;
-	known[this->n->td_tid & 1023] =
-	    ((uint64_t)this->n->td_proc->p_pid << 42) |
-	    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) |
-	    ((uint64_t)this->n->td_tid << 4) | this->n->td_pri_class;
-	called[this->n->td_tid & 1023] = stringof(this->n->td_name);
+	known[this->n->td_tid & 511] = this->k;
 	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
 	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
 	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |
@@ -172,24 +173,24 @@ sched:::wakeup
  * when it is an idle thread. td_lastcpu -1 (NOCPU): the thread has never run.
  */
 sched:::enqueue
-/(thr_t)arg0 != (thr_t)curthread &&
-    known[((thr_t)arg0)->td_tid & 1023] !=
-    (((uint64_t)((thr_t)arg0)->td_proc->p_pid << 42) |
-    ((uint64_t)(((thr_t)arg0)->td_proc->p_nice + 20) << 36) |
-    ((uint64_t)((thr_t)arg0)->td_tid << 4) | ((thr_t)arg0)->td_pri_class)/
+/this->n = (thr_t)arg0,
+    this->k = (((uint64_t)this->n->td_proc->p_pid << 42) ^
+    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) ^
+    ((uint64_t)this->n->td_tid << 4) ^ this->n->td_pri_class) +
+    (uint64_t)((uint32_t *)this->n->td_name)[0] * 0x9e3779b97f4a7c15 +
+    (uint64_t)((uint32_t *)this->n->td_name)[1] * 0xc2b2ae3d27d4eb4f +
+    (uint64_t)((uint32_t *)this->n->td_name)[2] * 0x165667b19e3779f9 +
+    (uint64_t)((uint32_t *)this->n->td_name)[3] * 0x27d4eb2f165667c5 +
+    (uint64_t)((uint32_t *)this->n->td_name)[4] * 0x85ebca77c2b2ae63 | 1,
+    this->n != (thr_t)curthread && known[this->n->td_tid & 511] != this->k/
 {
-	this->w = (thr_t)arg0;
-	known[this->w->td_tid & 1023] =
-	    ((uint64_t)this->w->td_proc->p_pid << 42) |
-	    ((uint64_t)(this->w->td_proc->p_nice + 20) << 36) |
-	    ((uint64_t)this->w->td_tid << 4) | this->w->td_pri_class;
-	called[this->w->td_tid & 1023] = stringof(this->w->td_name);
+	known[this->n->td_tid & 511] = this->k;
 	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
-	    this->w->td_tid, this->w->td_proc->p_pid, (int)this->w->td_pri_class,
-	    (int)(((this->w->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->w->td_proc->p_flag & P_KPROC_) >> 1)),
-	    (int)this->w->td_proc->p_nice + 20,
-	    (int)strlen(this->w->td_name), this->w->td_name);
+	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
+	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |
+	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1)),
+	    (int)this->n->td_proc->p_nice + 20,
+	    (int)strlen(this->n->td_name), this->n->td_name);
 	@n = count();
 }
 
@@ -267,11 +268,15 @@ sched:::on-cpu
 	leaving[cpu] = 2;
 	preempting[cpu] = 2;
 	this->n = (thr_t)curthread;
-	known[this->n->td_tid & 1023] =
-	    ((uint64_t)this->n->td_proc->p_pid << 42) |
-	    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) |
-	    ((uint64_t)this->n->td_tid << 4) | this->n->td_pri_class;
-	called[this->n->td_tid & 1023] = stringof(this->n->td_name);
+	known[this->n->td_tid & 511] =
+	    (((uint64_t)this->n->td_proc->p_pid << 42) ^
+	    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) ^
+	    ((uint64_t)this->n->td_tid << 4) ^ this->n->td_pri_class) +
+	    (uint64_t)((uint32_t *)this->n->td_name)[0] * 0x9e3779b97f4a7c15 +
+	    (uint64_t)((uint32_t *)this->n->td_name)[1] * 0xc2b2ae3d27d4eb4f +
+	    (uint64_t)((uint32_t *)this->n->td_name)[2] * 0x165667b19e3779f9 +
+	    (uint64_t)((uint32_t *)this->n->td_name)[3] * 0x27d4eb2f165667c5 +
+	    (uint64_t)((uint32_t *)this->n->td_name)[4] * 0x85ebca77c2b2ae63 | 1;
 	printf("N% d% d% d% d% d% d% d% d %s\nR% d% d% d% d\n", (int64_t)(timestamp - began), (int)cpu,
 	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
 	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |

@@ -427,6 +427,26 @@ def test_buffer_size_is_what_the_kernel_grants(
     host.capture(["dash"], "-b", f"{most}K", "-o", "z.capture", "--", "true")
 
 
+@pytest.mark.parametrize("extras", [(), ("--with", "callout")], ids=str)
+@pytest.mark.parametrize(("ncpu", "most_cpus"), [(1, 256), (2, 256), (64, 1024)], ids=str)
+def test_arrays_of_the_scripts_fit_into_the_share_of_the_present_cpus(
+    host: Host, ncpu: int, most_cpus: int, extras: tuple[str, ...]
+) -> None:
+    """DTrace makes a share for each CPU the kernel is built for, and uses those of CPUs present."""
+    (host.sysctls / "hw.ncpu").write_text(f"{ncpu}\n")
+    (host.sysctls / "kern.smp.maxcpus").write_text(f"{most_cpus}\n")
+    host.capture(["dash"], *extras, "-o", "x.capture", "--", "true")
+    words = (host.state / "dtrace.arguments").read_text().split("\n")
+    (size,) = [word for word in words if word.startswith("dynvarsize=")]
+    chunk, bucket = 96, 64
+    total = int(size.removeprefix("dynvarsize=").removesuffix("k")) * 1024
+    buckets = total // (chunk + bucket)
+    share = (total - buckets * bucket) // most_cpus // chunk
+    # `known`, `preempting` and `leaving` of each CPU, and for callouts what is freed in 10 ms.
+    assert share * ncpu >= 512 + 2 * ncpu + (1000 if extras else 0)
+    assert total <= (17179869184 >> 4)
+
+
 def test_a_slow_host_gets_buffers_that_dtrace_can_print_in_time(host: Host) -> None:
     """4000 lines/s x 10 s x 200 bytes on 4 CPUs: one pass of 30 s, and dtrace is taken for dead."""
     environment = host.environment() | {"SCHEDSCOPE_DTRACE_LINES_PER_SECOND": "4000"}

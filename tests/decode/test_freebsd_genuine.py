@@ -62,13 +62,74 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
             assert abs(ran[utid] / int(cpu_ns) - 1) < 0.06, role
 
 
-@pytest.mark.parametrize("name", ["ule-mix", "4bsd-mix", "ule-with-all"])
+@pytest.mark.parametrize(
+    "name", ["ule-mix", "4bsd-mix", "ule-with-all", "4bsd-lines2", "ule-lines2", "ule-lines2-all"]
+)
 def test_recordings_have_no_losses_or_contradictions(name: str, tmp_path: Path) -> None:
     checks = ss.check(ss.open(unpacked(name, tmp_path)))
     found = dict(checks.select("check", "found").iter_rows())
     for check in ("losses", "unplaced losses", "chain breaks", "contradictions"):
         assert not found[check], check
     assert "violated" not in checks["level"].cast(pl.String).to_list()
+
+
+@pytest.mark.parametrize("name", ["ule-lines2", "4bsd-lines2"])
+def test_short_lines_have_every_switch_that_the_kernel_counted(name: str, tmp_path: Path) -> None:
+    """An S and a P each raise the kernel's count by one; a yield without a switch has no line."""
+    capture = unpacked(name, tmp_path)
+    counted = {int(row[1]): row for row in COUNTED.findall((tmp_path / "mix.txt").read_text())}
+    running: dict[str, int] = {}
+    left = dict.fromkeys(counted, 0)
+    preempted = dict.fromkeys(counted, 0)
+    last = dict.fromkeys(counted, 0)
+    for row in (capture / "events.txt").read_text(errors="replace").splitlines():
+        field = row.split(" ")
+        if field[0] == "S":
+            tid = int(field[3])
+            if tid in counted:
+                left[tid] += 1
+                preempted[tid] += int(field[5]) // 10 % 10
+                last[tid] = int(field[8])
+            running[field[2]] = int(field[6])
+        elif field[0] == "R":
+            running[field[2]] = int(field[3])
+        elif field[0] == "P" and running.get(field[2]) in counted:
+            left[running[field[2]]] += 1
+            preempted[running[field[2]]] += 1
+    for tid, (role, _tid, _cpu, voluntary, involuntary, turns) in counted.items():
+        if role == "main":
+            continue
+        assert 0 <= last[tid] - left[tid] <= (int(turns) if role == "yielder" else 1), role
+        # After it has printed its counts a thread waits for others that print, and is preempted.
+        assert 0 <= preempted[tid] - int(involuntary) <= 3, role
+        assert -1 <= left[tid] - preempted[tid] - int(voluntary) <= 3, role
+
+
+def test_short_lines_name_every_thread(tmp_path: Path) -> None:
+    """Version 2 prints a name where it is new."""
+    trace = ss.open(unpacked("ule-lines2", tmp_path))
+    threads = {
+        comm: (tid, utid)
+        for tid, utid, comm in trace.threads.select("tid", "utid", "comm").collect().iter_rows()
+    }
+    running = trace.states.filter(pl.col("state") == "running").group_by("utid")
+    ran = dict(running.agg(pl.col("dur").sum()).collect().iter_rows())
+    counted = COUNTED.findall((tmp_path / "mix.txt").read_text())
+    assert len(counted) == 10
+    for role, tid, cpu_ns, _voluntary, _involuntary, _turns in counted:
+        # The first began unrecorded, and this one ran on after it had printed.
+        if role not in ("main", "ponger"):
+            assert threads[role][0] == int(tid)
+            assert abs(ran[threads[role][1]] / int(cpu_ns) - 1) < 0.02, role
+
+
+def test_counts_of_all_additions_match_their_lines(tmp_path: Path) -> None:
+    capture = unpacked("ule-lines2-all", tmp_path)
+    text = (capture / "events.txt").read_text(errors="replace").splitlines()
+    kinds = [row[0] for row in text if re.match(r"[A-Z] \d", row)]
+    said = {row.split("\t")[1]: int(row.split("\t")[2]) for row in text if row.startswith("#count")}
+    assert {"C", "I", "V", "N", "S"} <= set(said)
+    assert {kind: kinds.count(kind) for kind in said} == said
 
 
 def test_priorities_interrupts_and_callbacks_are_all_read(tmp_path: Path) -> None:
