@@ -54,6 +54,8 @@ pub struct Scheduler {
     pub(crate) released: Vec<bool>,
     /// By thread: ops.select_cpu was called for its enqueue to come.
     pub(crate) selected: Vec<bool>,
+    /// By thread: if it wants a CPU when it appears, it has just been woken.
+    pub(crate) wakes_at_start: Vec<bool>,
     pub(crate) outcome: Arc<Mutex<Outcome>>,
 }
 
@@ -532,6 +534,7 @@ impl Policy for Scheduler {
         let first = w.mask(t).iter().next().unwrap_or(0);
         let (wake, flags) = match place {
             SelectReason::Wake(wake) => (wake, k::WAKE_TTWU),
+            SelectReason::Fork(wake) if self.wakes_at_start[t as usize] => (wake, k::WAKE_TTWU),
             SelectReason::Fork(wake) => (wake, k::WAKE_FORK),
             SelectReason::Moved | SelectReason::Offline => return first,
         };
@@ -593,6 +596,7 @@ impl Policy for Scheduler {
         self.core.set_queued(&mut self.machine.memory, t, true);
         let mut flags = match how {
             EnqueueReason::Wakeup => k::ENQ_WAKEUP,
+            EnqueueReason::New if self.wakes_at_start[t as usize] => k::ENQ_WAKEUP,
             EnqueueReason::New | EnqueueReason::Moved => 0,
         };
         flags |= u64::from(selected) * k::ENQ_CPU_SELECTED;

@@ -78,6 +78,21 @@ fn a_setting_of_rodata_changes_the_slice() {
     assert_eq!(drawn(&ran, &b.load), want);
 }
 
+#[test]
+fn a_thread_that_is_woken_when_it_appears_is_enqueued_as_woken() {
+    // As threads do that wake as a recording begins: a and b come while first runs.
+    for (asleep, next) in [(true, "b"), (false, "a")] {
+        let mut b = Build::new(1);
+        b.add("first", &[run(2)]);
+        b.add("a", &[run(2)]).start = Some(world::MS);
+        let spec = b.add("b", &[sleep(0), run(2)]);
+        (spec.start, spec.asleep) = (Some(world::MS), asleep);
+        let machine = Machine::flat(1).unwrap();
+        let ran = under(&object("layers"), &b.load, machine, &[], None).unwrap();
+        assert_eq!(drawn(&ran, &b.load)[1], format!("cpu0 {next} 2..4"));
+    }
+}
+
 /// Both, until a row differs.
 fn compare(machine: &Machine, seed: u64, priorities: bool) -> usize {
     let load = random(seed, machine.ncpu(), priorities);

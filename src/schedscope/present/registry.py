@@ -509,6 +509,15 @@ QUESTIONS = {
         limit      |              | time  | how long the watchdog lets a thread wait
         limit_frac | of the limit | share | longest wait as a share of the watchdog's limit
     """,
+    "kicks": """
+        kick       |             | text  | what the scheduler asked for
+        n          | kicks       | count | kicks
+        n_idle     | idle CPUs   | count | kicks of CPUs that idled
+        n_busy     | busy CPUs   | count | kicks of CPUs that ran a thread
+        n_unknown  | unknown     | count | kicks of CPUs of which events may be missing
+        n_again    | again       | count | kicks of CPUs that were kicked since their last switch
+        n_switched | switched    | count | kicks that a switch of the CPU followed
+    """,
     "queue_load": "n | reports | count | queue lengths that the kernel reported",
     "agreement": "n | migrations | count | migrations",
     "slowdown": """
