@@ -77,19 +77,21 @@ def kicks(trace: Trace) -> pl.DataFrame:
         delay=pl.when(works).then(pl.col("next") - pl.col("ts")),
     )
     delay = pl.col("delay")
-    return (
-        rows.group_by("kick")
-        .agg(
-            n=pl.len().cast(pl.Int64),
-            *(pl.col(f"n_{of}").sum().cast(pl.Int64) for of in ("idle", "busy", "unknown", "again")),
-            n_switched=delay.count().cast(pl.Int64),
-            p50=nearest_rank("delay", 0.5),
-            p99=nearest_rank("delay", 0.99),
-            max=delay.max(),
-            ts_max=pl.col("ts").sort_by(delay, descending=True, nulls_last=True).first(),
-        )
-        .sort("n", "kick", descending=[True, False])
+    counts = ["n_idle", "n_busy", "n_unknown", "n_again"]
+    found = rows.group_by("kick").agg(
+        pl.col(counts).sum().cast(pl.Int64),
+        n=pl.len().cast(pl.Int64),
+        n_switched=delay.count().cast(pl.Int64),
+        p50=nearest_rank(delay, 0.5),
+        p99=nearest_rank(delay, 0.99),
+        max=delay.max(),
+        ts_max=pl.col("ts").sort_by(delay, descending=True, nulls_last=True).first(),
     )
+    # Without a switch there is none that took longest.
+    longest = pl.when(pl.col("max").is_not_null()).then("ts_max").alias("ts_max")
+    return found.select(
+        "kick", "n", *counts, "n_switched", "p50", "p99", "max", longest
+    ).sort("n", "kick", descending=[True, False])  # fmt: skip
 
 
 def _holes(trace: Trace) -> pl.DataFrame:

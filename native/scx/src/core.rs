@@ -305,6 +305,11 @@ impl Core {
         m.put32(self.tasks, self.place(t, self.places.allowed), n);
     }
 
+    /// CPU time that `t` has had, ns.
+    pub fn ran(&self, m: &Memory, t: Tid) -> i64 {
+        m.get64(self.tasks, self.place(t, self.places.ran)) as i64
+    }
+
     /// Charges who runs on `c` (update_curr_scx).
     pub fn charge(&self, m: &mut Memory, w: &mut World, c: Cpu, t: Tid) {
         let ran = w.take_run(c).max(0) as u64;

@@ -93,6 +93,33 @@ fn a_thread_that_is_woken_when_it_appears_is_enqueued_as_woken() {
     }
 }
 
+#[test]
+fn an_exiting_thread_stays_on_its_cpu_without_being_enqueued() {
+    // At 20 ms b is taken from the queue; a, with 4 ms left, waits on the CPU if it exits, else
+    // behind c.
+    let early = [
+        "cpu0 a 0..20",
+        "cpu0 b 20..24",
+        "cpu0 a 24..28",
+        "cpu0 c 28..32",
+    ];
+    let late = [
+        "cpu0 a 0..20",
+        "cpu0 b 20..24",
+        "cpu0 c 24..28",
+        "cpu0 a 28..32",
+    ];
+    for (exits_after, rows) in [(Some(19), early), (Some(21), late), (None, late)] {
+        let mut b = Build::new(1);
+        b.add("a", &[run(24)]).exits_after = exits_after.map(|ms| ms * world::MS);
+        b.add("b", &[run(4)]);
+        b.add("c", &[run(4)]);
+        let machine = Machine::flat(1).unwrap();
+        let ran = under(&object("vtime"), &b.load, machine, &[], None).unwrap();
+        assert_eq!(drawn(&ran, &b.load), rows, "{exits_after:?}");
+    }
+}
+
 /// Both, until a row differs.
 fn compare(machine: &Machine, seed: u64, priorities: bool) -> usize {
     let load = random(seed, machine.ncpu(), priorities);

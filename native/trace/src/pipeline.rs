@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, Origin, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, DiskRequest, DiskRequests, DispatchQueue, DispatchQueues, Irq, Irqs, Kick, Kicks, Lock, Locks,
-    Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill,
-    QuotaRefills, Sleep, SleepReason, SleepReasons, Sleeps, States, Switch, Switches, SystemCall,
-    SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, DiskRequest, DiskRequests, DispatchQueue, DispatchQueues, Irq, Irqs, Kick, Kicks,
+    Lock, Locks, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
+    QuotaRefill, QuotaRefills, Sleep, SleepReason, SleepReasons, Sleeps, States, Switch, Switches,
+    SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
