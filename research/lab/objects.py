@@ -126,7 +126,7 @@ def models(
 
 def _replays(trace: ss.Trace, policy: str | ss.Policy) -> Iterator[ss.Trace]:
     way = replay(trace)
-    return factors.ran(way, policy, factors.PHASES, way.settings(policy))
+    return factors.ran(way, policy, factors.PHASES if trace.ncpu == 1 else 10, way.settings(policy))
 
 
 def compared(

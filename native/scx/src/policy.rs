@@ -694,7 +694,13 @@ impl Policy for Scheduler {
             self.rt.tick(w, cpu, t, jiffy);
             return;
         }
-        self.core.charge(&mut self.machine.memory, w, cpu, t);
+        let before = self.core.slice(&self.machine.memory, t);
+        let ran = self.core.charge(&mut self.machine.memory, w, cpu, t);
+        // The slice began when the thread was chosen, which is a moment after the tick that made
+        // the CPU choose: so many ticks later it is not quite over.
+        if ran == before && ran > 0 {
+            self.core.set_slice(&mut self.machine.memory, t, 1);
+        }
         if self.core.bypass {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         } else {

@@ -73,7 +73,8 @@ def run(args: argparse.Namespace) -> Answer:
         why = "slices are given to threads, not to CPUs"
         where = _options.where_no_cpu(args, trace, "--slices", why)
         frame = dispatch_slices(trace, by=by, where=where)
-        names = [*by, "n", "given", "ran", "ran_frac", "n_whole", "wait_max", "limit_frac?"]
+        names = [*by, "n", "given", "ran", "ran_frac", "n_whole", "vtime_ratio", "wait_max"]
+        names += ["limit_frac?"]
         question, narrow = "dispatch_slices", "n_whole given ran"
     else:
         by = _options.groups(args.by or "all", GROUPS)

@@ -506,6 +506,9 @@ QUESTIONS = {
         ran        |              | time  | CPU time of these runs
         ran_frac   | of the given | share | CPU time of these runs as a share of the slices
         n_whole    | whole slices | count | runs as long as their slice
+        vtime      | virtual time | time  | how far virtual times advanced
+        vtime_due  | due          | time  | CPU time by weight meanwhile
+        vtime_ratio | advanced/due | fixed | how far virtual times advanced over CPU time by weight
         limit      |              | time  | how long the watchdog lets a thread wait
         limit_frac | of the limit | share | longest wait as a share of the watchdog's limit
     """,
