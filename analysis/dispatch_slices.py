@@ -124,13 +124,17 @@ def _advances(trace: Trace, puts: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFr
         .with_columns(
             next=pl.col("ts").shift(-1).over("utid"),
             # Virtual times are compared by their difference: they may pass 2^64.
-            vtime=(pl.col("vtime").shift(-1) - pl.col("vtime")).over("utid").reinterpret(signed=True),
+            vtime=(pl.col("vtime").shift(-1) - pl.col("vtime"))
+            .over("utid")
+            .reinterpret(signed=True),
         )
         .drop_nulls("next")
         .sort("next")
     )
-    holes = losses_of_any_event(trace).sort("ts_begin").select(
-        "ts_begin", reaches=pl.col("ts_end").cum_max()
+    holes = (
+        losses_of_any_event(trace)
+        .sort("ts_begin")
+        .select("ts_begin", reaches=pl.col("ts_end").cum_max())
     )
     known = spans.join_asof(
         holes.collect(), left_on="next", right_on="ts_begin", check_sortedness=False

@@ -60,9 +60,8 @@ def kicks(trace: Trace) -> pl.DataFrame:
     ).sort("next").join_asof(
         holes, left_on="next", right_on="ts_begin", by="cpu", check_sortedness=False
     )  # fmt: skip
-    known = (
-        pl.col("switched").is_not_null()
-        & (pl.col("reaches") < pl.col("switched")).fill_null(True)
+    known = pl.col("switched").is_not_null() & (pl.col("reaches") < pl.col("switched")).fill_null(
+        True
     )
     heeded = known & (pl.col("idle") | (pl.col("kick") != "idle"))
     again = heeded & (pl.int_range(pl.len()).over("cpu", "switched", heeded) > 0)

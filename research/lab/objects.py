@@ -53,8 +53,6 @@ KEPT, DECISIONS = "scx-objects", "scx-objects-decisions"
 _KEY = ("scheduler", "CPUs", "work")
 _HEAD, _RESTORE = 1 << 4, 1 << 1
 """SCX_ENQ_HEAD, ENQUEUE_RESTORE: the kernel puts a thread back that it took from its CPU."""
-_AT_ONCE = 100_000
-"""ns within which a thread that was taken from a queue is put into a local one."""
 
 
 def name_of(scheduler: str) -> str:
@@ -133,7 +131,7 @@ def compared(
     under: Sequence[ss.Trace], own: Sequence[ss.Trace], path: Path
 ) -> dict[str, dict[str, str]]:
     """By model: the factor of each figure (geometric mean over the roles), and how many figures lie
-    within the range of the repeats.
+    within the range of the repeats, by three digits.
     """
     real = [figures(trace) for trace in under]
     enough = [
@@ -154,15 +152,19 @@ def compared(
                     logs.append(math.log(factors.factor(figure, max(truth), min(truth))))
                     continue
                 value = statistics.median(_values(said[model], role, figure))
-                logs.append(
-                    math.log(factors.factor(figure, value, statistics.median(truth)))
-                )
-                inside += min(truth) <= value <= max(truth)
+                logs.append(math.log(factors.factor(figure, value, statistics.median(truth))))
+                low, high, shown = (_shown(x) for x in (min(truth), max(truth), value))
+                inside += low <= shown <= high
                 n += 1
             row[figure] = f"{math.exp(statistics.fmean(logs)):.3f}"
         row["within the repeats"] = f"{inside} of {n}" if n else ""
         rows[model] = row
     return rows
+
+
+def _shown(value: float) -> float:
+    """By the three digits that tables show."""
+    return float(f"{value:.3g}")
 
 
 def _values(found: Iterable[factors.Figures], role: str, figure: str) -> list[float]:
@@ -175,8 +177,8 @@ def _values(found: Iterable[factors.Figures], role: str, figure: str) -> list[fl
 def recorded_decisions(trace: ss.Trace) -> pl.DataFrame:
     """The scheduler's insertions in a recording: `ts`, `utid`, `queue`.
 
-    Those of the kernel itself are left out: a thread that it moves from a queue to its CPU, one that
-    it puts back after a preemption or a change of it, and one that exits.
+    Those of the kernel itself are left out: a thread that it moves from a queue to its CPU, one
+    that it puts back after a preemption or a change of it, and one that exits.
     """
     rows = (
         trace.dispatch_queues.join(trace.threads.select("utid", "exit_ts"), on="utid", how="left")
@@ -184,12 +186,9 @@ def recorded_decisions(trace: ss.Trace) -> pl.DataFrame:
         .collect()
         .sort("ts", maintain_order=True)
     )
-    before = {name: pl.col(name).shift(1).over("utid") for name in ("step", "kind", "ts")}
-    moved = (
-        (before["step"] == "remove")
-        & before["kind"].is_in(["user", "global"])
-        & (pl.col("ts") - before["ts"] < _AT_ONCE)
-    ).fill_null(False)
+    step, kind = (pl.col(name).shift(1).over("utid") for name in ("step", "kind"))
+    # It has been in no local queue, and so has not run, since it was taken from the other one.
+    moved = ((step == "remove") & kind.is_in(["user", "global"])).fill_null(False)
     local = pl.col("kind") == "local"
     exits = (pl.col("ts") >= pl.col("exit_ts")).fill_null(False)
     flags = pl.col("flags").fill_null(0)
@@ -229,7 +228,7 @@ def replayed_decisions(trace: ss.Trace, path: Path) -> pl.DataFrame:
 def agreement(real: pl.DataFrame, replayed: pl.DataFrame) -> dict[str, int]:
     """How many decisions of the recording the replay makes in the same order."""
     sides = [list(frame.select("utid", "queue").iter_rows()) for frame in (real, replayed)]
-    matcher = difflib.SequenceMatcher(None, *sides, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, sides[0], sides[1], autojunk=False)
     blocks = matcher.get_matching_blocks()
     first = next((n for n, (a, b) in enumerate(zip(*sides, strict=False)) if a != b), None)
     return {
@@ -247,8 +246,10 @@ def both_agreements(trace: ss.Trace, path: Path) -> dict[str, dict[str, int]]:
     return {
         "all": agreement(real, replayed),
         "the workload's": agreement(
-            *(frame.join(own, on="utid", how="semi", maintain_order="left")
-              for frame in (real, replayed))
+            *(
+                frame.join(own, on="utid", how="semi", maintain_order="left")
+                for frame in (real, replayed)
+            )
         ),
     }
 

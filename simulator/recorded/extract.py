@@ -411,7 +411,7 @@ def _for_native(trace: Trace, table: str, frame: pl.DataFrame) -> StoredTable | 
 
 
 def _exits_after(trace: Trace, utids: pl.Series) -> pl.Series:
-    """CPU time of each thread until it was reported as exiting, which is a little before its end."""
+    """CPU time of each thread until it was reported as exiting, a little before its end."""
     until = pl.min_horizontal(pl.col("ts") + pl.col("dur"), "exit_ts")
     ran = (
         trace.states.filter(pl.col("state") == "running")
@@ -420,9 +420,11 @@ def _exits_after(trace: Trace, utids: pl.Series) -> pl.Series:
         .agg(exits_after=(until - pl.col("ts")).clip(0).sum())
         .collect()
     )
-    return utids.cast(pl.Int64).to_frame("utid").join(
-        ran, on="utid", how="left", maintain_order="left"
-    )["exits_after"]
+    return (
+        utids.cast(pl.Int64)
+        .to_frame("utid")
+        .join(ran, on="utid", how="left", maintain_order="left")["exits_after"]
+    )
 
 
 def _refuse_long(trace: Trace) -> None:

@@ -218,7 +218,8 @@ def test_slices_given_and_used_and_the_way_to_the_watchdog() -> None:
     row = ss.dispatch_slices(made).row(0, named=True)
     assert row == {
         "comm": "t1", "n": 2, "given": 40, "ran": 35, "ran_frac": 35 / 40, "n_whole": 1,
-        "vtime": 0, "vtime_due": 0, "vtime_ratio": None, "wait_max": 100, "limit": 400, "limit_frac": 0.25,
+        "vtime": 0, "vtime_due": 0, "vtime_ratio": None, "wait_max": 100,
+        "limit": 400, "limit_frac": 0.25,
     }  # fmt: skip
     assert ss.dispatch_slices(made, by="all").height == 1
     assert ss.dispatch_slices(made, where=pl.col("comm") == "t2").is_empty()

@@ -65,7 +65,7 @@ def test_a_kick_counts_by_what_its_cpu_did_and_until_it_switched() -> None:
 
 @pytest.mark.parametrize(("cpu", "unknown"), [(1, 1), (None, 1), (0, 0)])
 def test_a_kick_near_lost_events_of_its_cpu_is_unknown(cpu: int | None, unknown: int) -> None:
-    """Whether CPU 1 idled at 60 is not known if events between its switches at 0 and 100 are lost."""
+    """Whether CPU 1 idled at 60 is unknown if events between its switches at 0 and 100 are lost."""
     found = ss.kicks(trace([(60, 1, IDLE)], holes=[(cpu, 80, 90)]))
     assert found["n_unknown"].to_list() == [unknown]
     assert found["n_switched"].to_list() == [1 - unknown]
