@@ -88,7 +88,7 @@ fn a_thread_that_is_woken_when_it_appears_is_enqueued_as_woken() {
         let spec = b.add("b", &[sleep(0), run(2)]);
         (spec.start, spec.asleep) = (Some(world::MS), asleep);
         let machine = Machine::flat(1).unwrap();
-        let ran = under(&object("layers"), &b.load, machine, &[], None).unwrap();
+        let ran = under(&object("waking"), &b.load, machine, &[], None).unwrap();
         assert_eq!(drawn(&ran, &b.load)[1], format!("cpu0 {next} 2..4"));
     }
 }

@@ -7,7 +7,7 @@ enum { WAKING, EXPIRED };
 #define SCX_ENQ_WAKEUP 1
 
 SEC("struct_ops/enqueue")
-void layers_enqueue(u64 *ctx)
+void waking_enqueue(u64 *ctx)
 {
 	u64 flags = ARG(u64, 1);
 
@@ -16,14 +16,14 @@ void layers_enqueue(u64 *ctx)
 }
 
 SEC("struct_ops/dispatch")
-void layers_dispatch(u64 *ctx)
+void waking_dispatch(u64 *ctx)
 {
 	if (!scx_bpf_dsq_move_to_local(WAKING))
 		scx_bpf_dsq_move_to_local(EXPIRED);
 }
 
 SEC("struct_ops.s/init")
-s32 layers_init(u64 *ctx)
+s32 waking_init(u64 *ctx)
 {
 	s32 error = scx_bpf_create_dsq(WAKING, -1);
 
@@ -31,9 +31,9 @@ s32 layers_init(u64 *ctx)
 }
 
 SEC(".struct_ops.link")
-struct sched_ext_ops layers = {
-	.enqueue = (void *)layers_enqueue,
-	.dispatch = (void *)layers_dispatch,
-	.init = (void *)layers_init,
-	.name = "layers",
+struct sched_ext_ops waking = {
+	.enqueue = (void *)waking_enqueue,
+	.dispatch = (void *)waking_dispatch,
+	.init = (void *)waking_init,
+	.name = "waking",
 };
