@@ -19,11 +19,11 @@ _IDLE, _PREEMPT, _WAIT = 1, 2, 4
 
 @needs("switches", "kicks")
 def kicks(trace: Trace) -> pl.DataFrame:
-    """One row per kind of kick: a scheduler told a CPU to look for a thread to run.
+    """One row per kind of kick: a scheduler asked a CPU to look for a thread to run.
 
     * `kick`: `idle`, which the kernel ignores unless the CPU idles; `preempt`, which ends the slice
       of who runs there; `wait`, which waits for the CPU to have looked; `plain`;
-    * `n`: kicks; of these `n_idle` told a CPU that idled, `n_busy` one that ran a thread;
+    * `n`: kicks; of these `n_idle` are of a CPU that idled, `n_busy` of one that ran a thread;
       `n_unknown`: events of that CPU may be missing, or none came before;
     * `n_again`: of the kicks that the kernel did not ignore, those of a CPU that had been kicked
       since its last switch; `n_switched`: the others that a switch of that CPU followed;

@@ -304,7 +304,7 @@ ftrace_probe_queues() {
         ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread" || return 1
     ftrace_queue insert_local move_local_task_to_local_dsq "$ftrace_of_local $ftrace_of_thread" || return 1
     ftrace_queue remove task_unlink_from_dsq "$ftrace_of_queue pid=p->pid:s32" || return 1
-    # Whom a scheduler tells to look into its queues.
+    # Which CPUs a scheduler asks to look into its queues.
     ftrace_queue kick scx_bpf_kick_cpu 'cpu=cpu:s32 flags=flags:u64'
 }
 

@@ -43,7 +43,7 @@ def test_a_kick_counts_by_what_its_cpu_did_and_until_it_switched() -> None:
         trace(
             [
                 (60, 1, IDLE),  # CPU 1 runs a thread at 100
-                (70, 1, IDLE),  # it was told already
+                (70, 1, IDLE),  # it has been kicked
                 (150, 1, IDLE),  # it is busy: the kernel ignores that
                 (300, 1, IDLE),  # it finds nothing
                 (800, 0, PREEMPT),

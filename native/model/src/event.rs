@@ -514,7 +514,7 @@ pub enum Event {
         queued: u32,
         given: Option<Dispatch>,
     },
-    /// A scheduler of sched_ext told a CPU to look for a thread to run.
+    /// A scheduler of sched_ext asked a CPU to look for a thread to run.
     Kick {
         ts: i64,
         cpu: u16,

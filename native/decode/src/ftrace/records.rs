@@ -769,7 +769,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kick_names_the_cpu_that_is_told_if_there_can_be_one() {
+    fn a_kick_names_its_cpu_if_there_can_be_one() {
         let field = |ty: &str, name: &str, at: u32, size: u32, signed: u8| {
             format!("\tfield:{ty} {name};\toffset:{at};\tsize:{size};\tsigned:{signed};\n")
         };
