@@ -23,7 +23,7 @@ def kicks(trace: Trace) -> pl.DataFrame:
 
     * `kick`: `idle`, which the kernel ignores unless the CPU idles; `preempt`, which ends the slice
       of who runs there; `wait`, which waits for the CPU to have looked; `plain`;
-    * `n`: kicks; of these `n_idle` are of a CPU that idled, `n_busy` of one that ran a thread;
+    * `n`: kicks; of these `n_to_idle` are of a CPU that idled, `n_to_busy` of one that ran a thread;
       `n_unknown`: events of that CPU may be missing, or none came before;
     * `n_again`: of the kicks that the kernel did not ignore, those of a CPU that had been kicked
       since its last switch; `n_switched`: the others that a switch of that CPU followed;
@@ -69,14 +69,14 @@ def kicks(trace: Trace) -> pl.DataFrame:
     rows = missing.sort("ts").select(
         "ts",
         "kick",
-        n_idle=known & pl.col("idle"),
-        n_busy=known & ~pl.col("idle"),
+        n_to_idle=known & pl.col("idle"),
+        n_to_busy=known & ~pl.col("idle"),
         n_unknown=~known,
         n_again=again,
         delay=pl.when(works).then(pl.col("next") - pl.col("ts")),
     )
     delay = pl.col("delay")
-    counts = ["n_idle", "n_busy", "n_unknown", "n_again"]
+    counts = ["n_to_idle", "n_to_busy", "n_unknown", "n_again"]
     found = rows.group_by("kick").agg(
         pl.col(counts).sum().cast(pl.Int64),
         n=pl.len().cast(pl.Int64),

@@ -80,7 +80,7 @@ def test_kicks_of_a_recording_reach_idle_cpus(
     assert row["kick"] == "idle"
     assert row["n"] > 100
     assert row["n_unknown"] < 0.01 * row["n"]
-    assert row["n_idle"] > 0.9 * row["n"]
+    assert row["n_to_idle"] > 0.9 * row["n"]
     assert 0 < row["p50"] < 1_000_000
     assert cli.main(["dispatch-queues", str(path), "--kicks", "--cache", str(tmp_path)]) == 0
     assert "idle CPUs" in capsys.readouterr().out

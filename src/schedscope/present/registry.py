@@ -515,8 +515,8 @@ QUESTIONS = {
     "kicks": """
         kick       |             | text  | what the scheduler asked for
         n          | kicks       | count | kicks
-        n_idle     | idle CPUs   | count | kicks of CPUs that idled
-        n_busy     | busy CPUs   | count | kicks of CPUs that ran a thread
+        n_to_idle  | idle CPUs   | count | kicks of CPUs that idled
+        n_to_busy  | busy CPUs   | count | kicks of CPUs that ran a thread
         n_unknown  | unknown     | count | kicks of CPUs of which events may be missing
         n_again    | again       | count | kicks of CPUs that were kicked since their last switch
         n_switched | switched    | count | kicks that a switch of the CPU followed
