@@ -30,6 +30,7 @@ COMMAND = Command(
   schedscope dispatch-queues web.capture --by comm --comm nginx
   schedscope dispatch-queues web.capture --slices --by tid
   schedscope dispatch-queues web.capture --steps --format csv
+  schedscope dispatch-queues web.capture --kicks
 """,
     page="docs/definitions/dispatch-queues.md",
 )

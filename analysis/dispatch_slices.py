@@ -8,6 +8,8 @@ import polars as pl
 
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.recording.lost_events import losses_of_any_event
+from schedscope.analysis.threads.levels import FAIR_PRIOS, LINUX_WEIGHTS
 from schedscope.analysis.threads.of_threads import chosen_threads, threads_with
 from schedscope.analysis.waits.waits import waits
 
@@ -29,6 +31,11 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     * `ran_frac`: `ran` as a share of `given`; above 1 where the kernel let a thread without
       competitors run on;
     * `n_whole`: runs as long as their slice;
+    * `vtime`: how far their virtual times advanced from one insertion to the next, as far as both
+      and all events in between were recorded; `vtime_due`: their CPU time meanwhile, by weight as
+      sched_ext has it (ns; 100 is nice 0); `vtime_ratio`: the former over the latter. It is 1 where
+      virtual time is service by weight, more where a thread is brought forward (after a sleep),
+      and means nothing where the scheduler has other virtual times, or none;
     * `wait_max`: longest wait for a CPU, unfinished ones as far as they were observed (ns);
     * `limit`: how long the scheduler's watchdog lets a thread wait (ns), null where not recorded;
       `limit_frac`: the longest wait as a share of it.
@@ -44,6 +51,7 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     puts = steps.select(
         "utid",
         "ts",
+        "vtime",
         slice=pl.when(pl.col("slice") < _ENDLESS).then(pl.col("slice")).cast(pl.Int64),
     ).collect()
     runs = (
@@ -52,7 +60,7 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
             pl.col("end").is_in(["switched", "preempted", "exited"]),
             pl.col("utid") >= trace.ncpu,
         )
-        .select("utid", "ts", ran="dur")
+        .select("utid", "ts", "prio", ran="dur")
         .collect()
         .sort("ts")
         .join_asof(
@@ -71,6 +79,10 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
         ran=pl.col("ran").filter(finite).sum(),
         n_whole=(pl.col("ran") >= pl.col("slice")).sum().cast(pl.Int64),
     )
+    advances = _advances(trace, puts, runs).join(chosen, on="utid")
+    virtual = advances.group_by(keys or pl.lit(0).alias("")).agg(
+        pl.col("vtime").sum(), vtime_due=pl.col("due").sum().round().cast(pl.Int64)
+    )
     under = puts.select("utid").unique()
     longest = (
         waits(trace, ["utid", "wait"])
@@ -82,8 +94,10 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
     )
     # The lowest limit, if another scheduler was loaded meanwhile.
     told = steps.filter(pl.col("limit") > 0).select(pl.col("limit").min())
-    both = turns.join(longest, on=keys or "", how="left", nulls_equal=True).with_columns(
-        limit=pl.lit(told.collect().item(), pl.Int64)
+    both = (
+        turns.join(virtual, on=keys or "", how="left", nulls_equal=True)
+        .join(longest, on=keys or "", how="left", nulls_equal=True)
+        .with_columns(limit=pl.lit(told.collect().item(), pl.Int64))
     )
     return both.select(
         *keys,
@@ -92,7 +106,46 @@ def dispatch_slices(trace: Trace, *, by: By = "comm", where: pl.Expr | None = No
         "ran",
         ran_frac=pl.when(pl.col("given") > 0).then(pl.col("ran") / pl.col("given")),
         n_whole="n_whole",
+        vtime="vtime",
+        vtime_due="vtime_due",
+        vtime_ratio=pl.when(pl.col("vtime_due") > 0).then(pl.col("vtime") / pl.col("vtime_due")),
         wait_max="wait_max",
         limit="limit",
         limit_frac=pl.col("wait_max") / pl.col("limit"),
     ).sort("given", *keys, descending=[True, *([False] * len(keys))])
+
+
+def _advances(trace: Trace, puts: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFrame:
+    """By thread and insertion, until its next one: `vtime`, how far its virtual time went, and
+    `due`, its CPU time by weight. Spans of time with lost events are left out.
+    """
+    spans = (
+        puts.sort("ts")
+        .with_columns(
+            next=pl.col("ts").shift(-1).over("utid"),
+            # Virtual times are compared by their difference: they may pass 2^64.
+            vtime=(pl.col("vtime").shift(-1) - pl.col("vtime"))
+            .over("utid")
+            .reinterpret(signed=True),
+        )
+        .drop_nulls("next")
+        .sort("next")
+    )
+    holes = (
+        losses_of_any_event(trace)
+        .sort("ts_begin")
+        .select("ts_begin", reaches=pl.col("ts_end").cum_max())
+    )
+    known = spans.join_asof(
+        holes.collect(), left_on="next", right_on="ts_begin", check_sortedness=False
+    ).filter((pl.col("reaches") < pl.col("ts")).fill_null(True))
+    first, last = FAIR_PRIOS
+    # sched_weight_to_cgroup of kernel/sched/sched.h: 100 where the kernel's weight is 1024.
+    shares = [min(max((weight * 100 + 512) // 1024, 1), 10_000) for weight in LINUX_WEIGHTS]
+    share = pl.col("prio").replace_strict(
+        range(first, last + 1), shares, default=None, return_dtype=pl.Int64
+    )
+    due = runs.group_by("utid", ts="put").agg(due=(pl.col("ran") * 100 / share).sum())
+    return known.join(due, on=["utid", "ts"], how="left").select(
+        "utid", "vtime", pl.col("due").fill_null(0.0)
+    )

@@ -15,10 +15,13 @@ def unpack(archive: tarfile.TarFile, folder: Path) -> None:
         archive.extractall(folder)
 
 
-def under_sched_ext(folder: Path) -> Path:
-    """A recording of dispatch queues, unpacked into the folder unless it is there."""
+def under_sched_ext(folder: Path, cell: str = "2cpu") -> Path:
+    """A recording of dispatch queues, unpacked into the folder unless it is there.
+
+    That of the cell `kick` has kicks.
+    """
     if not (folder / "lab.capture").exists():
-        archive = Path(__file__).parents[1] / "fixtures/lab/amd64-newest-scx-2cpu.tar.xz"
+        archive = Path(__file__).parents[1] / f"fixtures/lab/amd64-newest-scx-{cell}.tar.xz"
         with tarfile.open(archive) as packed:
             unpack(packed, folder)
     return folder / "lab.capture"

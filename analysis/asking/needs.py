@@ -131,6 +131,12 @@ NEEDS = {
         " of sched_ext is loaded",
         lambda trace: _any(trace.dispatch_queues),
     ),
+    "kicks": Need(
+        "kicks of CPUs by a scheduler of sched_ext",
+        "record them on Linux 6.12 or newer with `schedscope capture --with scx`, while a scheduler"
+        " is loaded that calls scx_bpf_kick_cpu",
+        lambda trace: _any(trace.kicks),
+    ),
     "queue_load": Need(
         "queue lengths reported by the kernel",
         "FreeBSD reports them (`schedscope capture` there); Linux does not",

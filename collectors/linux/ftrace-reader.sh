@@ -303,12 +303,14 @@ ftrace_probe_queues() {
     ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread timeout_ms=sch->ops.timeout_ms:u32" ||
         ftrace_queue insert dispatch_enqueue "$ftrace_of_queue $ftrace_of_thread" || return 1
     ftrace_queue insert_local move_local_task_to_local_dsq "$ftrace_of_local $ftrace_of_thread" || return 1
-    ftrace_queue remove task_unlink_from_dsq "$ftrace_of_queue pid=p->pid:s32"
+    ftrace_queue remove task_unlink_from_dsq "$ftrace_of_queue pid=p->pid:s32" || return 1
+    # Which CPUs a scheduler asks to look into its queues.
+    ftrace_queue kick scx_bpf_kick_cpu 'cpu=cpu:s32 flags=flags:u64'
 }
 
 # One probe: event $1 at the function $2 with the fields $3.
 ftrace_queue() {
-    ftrace_fail="the kernel refuses a probe on $2, without which --with scx would miss threads in dispatch queues"
+    ftrace_fail="the kernel refuses a probe on $2, without which --with scx would miss threads in dispatch queues, or kicks"
     printf 'p:%s/%s %s %s\n' "$ftrace_probes" "$1" "$2" "$3" 2>/dev/null >>"$ftrace_root/kprobe_events" || return 1
     mkdir -p "${ftrace_at}events/scx/$1" &&
         cat "$ftrace_root/events/$ftrace_probes/$1/format" >"${ftrace_at}events/scx/$1/format" &&
@@ -318,7 +320,7 @@ ftrace_queue() {
 # A probe can only be removed when no instance has it on.
 ftrace_unprobe() {
     [ -n "$ftrace_queues" ] || return 0
-    for ftrace_event in insert insert_local remove; do
+    for ftrace_event in insert insert_local remove kick; do
         printf -- '-:%s/%s\n' "$ftrace_probes" "$ftrace_event" 2>/dev/null >>"$ftrace_root/kprobe_events"
     done
 }

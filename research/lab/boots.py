@@ -188,9 +188,9 @@ def _cut_text(run: Run, into: Path) -> None:
 def _asked(cell: Cell) -> dict[str, str | bool]:
     """What a run depends on: the cell, and what runs inside the machine beside the collectors."""
     digest = hashlib.sha256()
-    names = ["init", "work.c", _script(cell), *([cell.bpf] if cell.bpf else [])]
-    for name in names:
-        digest.update((guests.HERE / "guest" / name).read_bytes())
+    files = [guests.HERE / "guest" / name for name in ("init", "work.c", _script(cell))]
+    for path in [*files, *([schedulers.source_of(cell.bpf)] if cell.bpf else [])]:
+        digest.update(path.read_bytes())
     return {**asdict(cell), "programs": digest.hexdigest()[:16]}
 
 

@@ -60,7 +60,8 @@ SCHEMA = pl.Schema(
         "factor": pl.Float64(),
     }
 )
-_LEAST = {**dict.fromkeys(TIMES, 20_000.0), **dict.fromkeys(COUNTS, 1.0)}
+RUNS = ("run_p50", "run_p90")
+_LEAST = {**dict.fromkeys((*TIMES, *RUNS), 20_000.0), **dict.fromkeys((*COUNTS, "runs"), 1.0)}
 _PROGRAMS = (
     *("hog", "sleeper", "worker", "dispatcher", "writer", "reader", "job", "part"),
     *("locker", "periodic", "limited"),
@@ -138,10 +139,10 @@ def replays(trace: ss.Trace, policy: str, target: Replay) -> Iterable[tuple[str,
     for name in (policy, *NULLS):
         own = OWN.get(name)
         given = {} if own else target.settings(name)
-        for ran in _ran(
+        for replayed in ran(
             way, own() if own else name, _phases(trace, name == policy), given, workload
         ):
-            yield name, figures(ran)
+            yield name, figures(replayed)
 
 
 def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, Figures]]:
@@ -158,8 +159,8 @@ def changed(trace: ss.Trace, whatif: Mapping[str, Any]) -> Iterable[tuple[str, F
             continue
         own = name == asked.policy
         given = asked.set if own else way.settings(name)
-        for ran in _ran(way, name, _phases(trace, own), given, asked.workload, asked.machine):
-            yield name, figures(ran, levels=False)
+        for replayed in ran(way, name, _phases(trace, own), given, asked.workload, asked.machine):
+            yield name, figures(replayed, levels=False)
 
 
 def _phases(trace: ss.Trace, asked: bool) -> int:
@@ -168,7 +169,7 @@ def _phases(trace: ss.Trace, asked: bool) -> int:
     return PHASES if trace.ncpu == 1 else PHASES_OF_MANY
 
 
-def _ran(
+def ran(
     way: Replay,
     policy: str | ss.Policy,
     phases: int,

@@ -14,11 +14,22 @@ SUITE = "sid"
 COMPILER = ["clang", "libbpf-dev"]
 HEADERS = r"linux-bpf-dev"
 """The kernel's types as C, of the suite of the kernel that loads the scheduler."""
+OBJECTS = HERE.parents[1] / "native" / "scx" / "objects"
+
+
+def source_of(name: str) -> Path:
+    """The file of a scheduler of guest/, or of an object that the repository keeps."""
+    return OBJECTS / name if name.endswith(".o") else HERE / "guest" / name
 
 
 def compiled(cache: Path, kernel: Kernel, source: str) -> Path:
-    """The object of a scheduler of guest/, for `bpftool struct_ops register`."""
-    code = HERE / "guest" / source
+    """The object of a scheduler of guest/, for `bpftool struct_ops register`.
+
+    One of native/scx/objects is loaded as it is.
+    """
+    code = source_of(source)
+    if code.suffix == ".o":
+        return code
     made = cache / "bpf" / f"{kernel.arch}-{kernel.name}" / f"{Path(source).stem}.o"
     if made.exists() and made.stat().st_mtime > code.stat().st_mtime:
         return made

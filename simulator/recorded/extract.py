@@ -108,6 +108,7 @@ What wakes, sleeps and switches cost:
 
 Beginning, end and gaps:
 
+* A Linux thread is exiting from when the kernel said so (`exits_after`, in its CPU time).
 * A thread that runs when the window begins has run since its start; one that is first seen waking
   was asleep until then. One that lives at the end of the window sleeps from there on
   (`cut_at_end`). With `cut="extend"`, one that wanted a CPU then still has as much to run as the
@@ -360,7 +361,8 @@ def extract_with_utids(
         report["recorded_under"] = "ULE" if bands.ule else "4BSD"
     report["nice_changes"] = nices.height
     report["pasts"] = pasts["past_run"].count()
-    threads = threads.with_columns(of_threads, *pasts).select(THREADS.names()).cast(THREADS)
+    out = _exits_after(trace, found["utid"]) if linux else pl.lit(None).alias("exits_after")
+    threads = threads.with_columns(of_threads, *pasts, out).select(THREADS.names()).cast(THREADS)
     fair = ~threads["class"].cast(pl.String).is_in(_STRICT)
     report["groups"] = groups.height
     report["group_moves"] = moves.height
@@ -406,6 +408,23 @@ def extract_with_utids(
 def _for_native(trace: Trace, table: str, frame: pl.DataFrame) -> StoredTable | pl.DataFrame:
     """The table on disk, if it is there, so that its rows are not held; or the `frame` of it."""
     return frame if trace.folder_of(table) is None else coded(trace, table, *frame.columns)
+
+
+def _exits_after(trace: Trace, utids: pl.Series) -> pl.Series:
+    """CPU time of each thread until it was reported as exiting, a little before its end."""
+    until = pl.min_horizontal(pl.col("ts") + pl.col("dur"), "exit_ts")
+    ran = (
+        trace.states.filter(pl.col("state") == "running")
+        .join(trace.threads.select("utid", "exit_ts").drop_nulls(), on="utid")
+        .group_by(pl.col("utid").cast(pl.Int64))
+        .agg(exits_after=(until - pl.col("ts")).clip(0).sum())
+        .collect()
+    )
+    return (
+        utids.cast(pl.Int64)
+        .to_frame("utid")
+        .join(ran, on="utid", how="left", maintain_order="left")["exits_after"]
+    )
 
 
 def _refuse_long(trace: Trace) -> None:

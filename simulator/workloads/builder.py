@@ -160,7 +160,8 @@ class Builder:
         `asleep` (its first step, a sleep or wait, takes no CPU), `tid`, `pid`,
         `cpu` (where it is at the start), `group` (see `group`), `slice` (its own, as a time),
         `dl_runtime`, `dl_deadline`, `dl_period` (of SCHED_DEADLINE, as times), `past_used`,
-        `past_run`, `past_sleep`, `past_charged` (what it did before, as times).
+        `past_run`, `past_sleep`, `past_charged` (what it did before, as times), `exits_after`
+        (CPU time after which it is on its way out, as a time).
         """
         return self.threads(name, 1, **options)
 
@@ -189,7 +190,7 @@ class Builder:
             "dl_runtime": None,
             "dl_deadline": None,
             "dl_period": None,
-            **dict.fromkeys(_PASTS),
+            **dict.fromkeys((*_PASTS, "exits_after")),
             **{"start": 0, **options},
             "class": sched,
             "program": program.number,
@@ -200,7 +201,7 @@ class Builder:
             raise UsageError(f"thread option {sorted(unknown)[0]!r}", f"one of {known}")
         if row["start"] is not None:
             row["start"] = nanoseconds(row["start"])
-        for column in ("slice", "dl_runtime", "dl_deadline", "dl_period", *_PASTS):
+        for column in ("slice", "dl_runtime", "dl_deadline", "dl_period", *_PASTS, "exits_after"):
             if row[column] is not None:
                 row[column] = nanoseconds(row[column])
         for i in range(n):

@@ -81,13 +81,14 @@ THREADS = pl.Schema(
         "past_run": pl.Int64(),
         "past_sleep": pl.Int64(),
         "past_charged": pl.Int64(),
+        "exits_after": pl.Int64(),
     }
 )
 SHORTEST_SLICE, LONGEST_SLICE = 100_000, 100_000_000
 """What the kernel makes of any slice of a thread, ns (__setparam_fair of Linux 6.12)."""
 
 _PAST = ("past_used", "past_run", "past_sleep", "past_charged")
-_LATER = ("group", "slice", "dl_runtime", "dl_deadline", "dl_period", *_PAST)
+_LATER = ("group", "slice", "dl_runtime", "dl_deadline", "dl_period", *_PAST, "exits_after")
 """Columns that a table of threads may lack."""
 
 STEPS = pl.Schema(
@@ -151,8 +152,8 @@ class Workload:
         """Refuse tables with other columns than `schedscope.workload` lists.
 
         Threads without a column `group` are in no group, those without `slice` have none, and
-        those without `dl_runtime`, `dl_deadline` and `dl_period` no known reservation, and those
-        without `past_run` and its like no known past.
+        those without `dl_runtime`, `dl_deadline` and `dl_period` no known reservation, those
+        without `past_run` and its like no known past, and those without `exits_after` exit at once.
         """
         later = [c for c in _LATER if c not in self.threads.columns]
         if later:
@@ -375,7 +376,7 @@ def engine_tables(
 
     threads = workload.threads.select(
         *plain("tid", "pid", "nice", "rt_prio", "start", "asleep", "cpu", "program", "slice"),
-        *plain("dl_runtime", "dl_deadline", "dl_period", *_PAST),
+        *plain("dl_runtime", "dl_deadline", "dl_period", *_PAST, "exits_after"),
         codes("class").alias("class"),
         mask.alias("mask"),
         group=pl.col("group").replace_strict(

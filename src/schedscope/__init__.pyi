@@ -28,6 +28,7 @@ from schedscope.analysis.isolation import (
     isolation_leaks as isolation_leaks,
     runs_outside_affinity as runs_outside_affinity,
 )
+from schedscope.analysis.kicks import kicks as kicks
 from schedscope.analysis.lag import lag as lag
 from schedscope.analysis.latency import latency as latency
 from schedscope.analysis.latency_histogram import latency_histogram as latency_histogram

@@ -32,6 +32,8 @@ which other simulators can read. Thread numbers are row numbers of `threads`.
   its start, of which FreeBSD's schedulers make its first priority: CPU time in the last 10 s; CPU
   time and sleep that ULE's score counts, ended children included; CPU time that 4BSD has charged
   and not forgotten; null: nothing
+* `exits_after` (Int64, null): ns of CPU time after which it is on its way out of the kernel, where
+  schedulers of sched_ext have no say in it any more; null: it has none
 
 `steps`, the rows of a program together and in order
 

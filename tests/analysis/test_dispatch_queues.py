@@ -218,10 +218,41 @@ def test_slices_given_and_used_and_the_way_to_the_watchdog() -> None:
     row = ss.dispatch_slices(made).row(0, named=True)
     assert row == {
         "comm": "t1", "n": 2, "given": 40, "ran": 35, "ran_frac": 35 / 40, "n_whole": 1,
-        "wait_max": 100, "limit": 400, "limit_frac": 0.25,
+        "vtime": 0, "vtime_due": 0, "vtime_ratio": None, "wait_max": 100,
+        "limit": 400, "limit_frac": 0.25,
     }  # fmt: skip
     assert ss.dispatch_slices(made, by="all").height == 1
     assert ss.dispatch_slices(made, where=pl.col("comm") == "t2").is_empty()
+
+
+@pytest.mark.parametrize(
+    ("holes", "nice", "vtimes", "row"),
+    [
+        ([], 0, [5, 35, 135], (130, 60, 130 / 60)),  # service, then 100 for 30
+        ([], 10, [5, 278, 551], (546, 545, 1.0)),  # 30 at a weight of 11 are 272.7
+        ([], 0, [2**64 - 10, 20, 50], (60, 60, 1.0)),  # past the largest number
+        ([(320, 330)], 0, [5, 35, 135], (30, 30, 1.0)),  # what came after is not known
+    ],
+)
+def test_virtual_time_advances_against_cpu_time_by_weight(
+    holes: list[tuple[int, int]], nice: int, vtimes: list[int], row: tuple[int, int, float]
+) -> None:
+    made = trace(
+        [(ts, 1, "insert", "local", 0) for ts in (100, 300, 500)],
+        [(1, 90, 110, "none")],
+        running=[(110, 30, 1), (350, 30, 1), (510, 30, 1)],
+        holes=holes,
+    )
+    tables = {name: made.table(name).collect() for name in ("dispatch_queues", "states")}
+    tables["dispatch_queues"] = tables["dispatch_queues"].with_columns(
+        vtime=pl.Series(vtimes, dtype=pl.UInt64)
+    )
+    tables["states"] = tables["states"].with_columns(prio=pl.lit(120 + nice, pl.Int16))
+    for name in ("waits", "losses", "threads"):
+        tables[name] = made.table(name).collect()
+    found = ss.dispatch_slices(ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, END]}))
+    (got,) = found.select("vtime", "vtime_due", "vtime_ratio").rows()
+    assert got == (*row[:2], pytest.approx(row[2], rel=0.01))
 
 
 def test_a_trace_without_them_says_how_to_record_them(

@@ -51,7 +51,7 @@ GIVEN = {
     "virtual-lag": ["", "--series"],
     "interactivity": ["", "--series"],
     "outliers": ["--all --every 2ms"],
-    "dispatch-queues": ["--by tid", "--slices --by tid", "--steps"],
+    "dispatch-queues": ["--by tid", "--slices --by tid", "--steps", "--kicks"],
 }
 ASKED = sorted(set(cli.commands()) - OTHERS)
 QUESTIONS = [f"{name} {how}".strip() for name in ASKED for how in GIVEN.get(name, [""])]
@@ -62,16 +62,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def source(command: str, cache: Path) -> str:
+def source(command: str, options: list[str], cache: Path) -> str:
     if command == "dispatch-queues":
-        return str(under_sched_ext(cache / "scx"))
+        cell = "kick" if "--kicks" in options else "2cpu"
+        return str(under_sched_ext(cache / cell, cell))
     kind = {"requests": "requests", "idle_episodes": "ftrace-pool"}.get(command, "ftrace-mixed")
     return str(FIXTURES / f"linux-{kind}.capture")
 
 
 def words(question: str, cache: Path, *more: str) -> list[str]:
     command, *options = question.split()
-    path = source(command, cache)
+    path = source(command, options, cache)
     inputs = [path, path] if command == "compare" else [path]
     part = ["--since", "0.4", "--until", "0.5"] if "mixed" in path else []
     return [command, *inputs, *options, *part, *more, "--cache", str(cache)]
@@ -138,7 +139,7 @@ def test_functions_return_all_rows_by_default(name: str) -> None:
 def test_no_limit_equals_a_limit_above_the_number_of_rows(
     name: str, how: dict[str, object], cache: Path
 ) -> None:
-    trace = ss.open(source(name, cache), cache=cache)
+    trace = ss.open(source(name, [], cache), cache=cache)
     question = getattr(ss, name)
     limit = (LIMITS & set(inspect.signature(question).parameters)).pop()
     everything = question(trace, **how)
@@ -148,7 +149,7 @@ def test_no_limit_equals_a_limit_above_the_number_of_rows(
 
 
 def test_wait_breakdown_by_wait_has_a_row_for_each_wait(cache: Path) -> None:
-    trace = ss.open(source("latency", cache), cache=cache)
+    trace = ss.open(source("latency", [], cache), cache=cache)
     runnable = trace.states.filter(pl.col("state") == "runnable", pl.col("dur") > 0).collect()
     assert ss.wait_breakdown(trace, by="wait")["wait"].sum() == runnable["dur"].sum()
 

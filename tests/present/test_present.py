@@ -59,6 +59,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
     freebsd = ss.open(FIXTURES / "freebsd-ule-synthetic.capture", cache=cache)
     calls = ss.open(FIXTURES / "linux-syscalls.capture", cache=cache)
     queued = ss.open(under_sched_ext(cache / "scx"), cache=cache)
+    kicked = ss.open(under_sched_ext(cache / "kick", "kick"), cache=cache)
     plain: dict[str, tuple[str, Callable[[], pl.DataFrame]]] = {}
     for name in plain_questions():
         question = DECLARED_UNDER.get(name, name if name in QUESTIONS else "")
@@ -93,6 +94,7 @@ def answers(trace: ss.Trace) -> dict[str, tuple[str, Callable[[], pl.DataFrame]]
         "queue_depth every": ("queue_depth every", lambda: ss.queue_depth(trace, every="1ms")),
         "dispatch_depth": ("dispatch_depth", lambda: ss.dispatch_depth(queued)),
         "dispatch_queues": ("dispatch_queues", lambda: ss.dispatch_queues(queued)),
+        "kicks": ("kicks", lambda: ss.kicks(kicked)),
         "dispatch_slices": ("dispatch_slices", lambda: ss.dispatch_slices(queued)),
         "requests": ("requests", lambda: ss.requests(calls)),
         "requests single": ("requests", lambda: ss.requests(calls, by="request", reply="any")),

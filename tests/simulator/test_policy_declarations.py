@@ -19,6 +19,7 @@ POLICIES = ss.policies()["name"].to_list()
 NOT_SIMULATED = {
     "queue_load_agreement": "queue lengths",
     "requests": "system calls",
+    "kicks": "kicks",
     **dict.fromkeys(("dispatch_depth", "dispatch_queues", "dispatch_slices"), "dispatch queues"),
 }
 # The one default.

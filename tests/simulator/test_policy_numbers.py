@@ -105,7 +105,7 @@ def test_staircase_nice() -> None:
     [
         ("ule-2003", "ule-2003", "(about {:.0f} ms)"),
         ("staircase", "staircase", "Equal hogs take turns of {:.0f} ms"),
-        ("scx-simple", "scx-simple", "Slices of {:.0f} ms"),
+        ("scx-simple", "scx-simple", "hogs take turns of {:.0f} ms"),
         ("eevdf-6.17", "eevdf", "a slice of 3 ms, {:.0f} ms"),
     ],
 )

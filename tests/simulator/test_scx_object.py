@@ -36,12 +36,12 @@ def test_the_vtime_object_decides_as_scx_simple_on_recordings(fixture: str) -> N
 
 
 def test_rodata_and_set_are_variables_of_the_object() -> None:
-    """Two hogs alternate every 4 ms, with either way of setting it, instead of 20."""
+    """Two hogs alternate at every tick of 4 ms, with either way of setting it, instead of 24."""
     turns = simulate(
-        hogs(2, time="40ms"), policy=ss.scx(OBJECTS / "fifo.bpf.o", rodata={"slice_ns": "4ms"})
+        hogs(2, time="40ms"), policy=ss.scx(OBJECTS / "fifo.bpf.o", rodata={"slice_ns": "3ms"})
     )
     again = simulate(
-        hogs(2, time="40ms"), policy=str(OBJECTS / "fifo.bpf.o"), set={"slice_ns": 4_000_000}
+        hogs(2, time="40ms"), policy=str(OBJECTS / "fifo.bpf.o"), set={"slice_ns": 3_000_000}
     )
     assert switches(turns).equals(switches(again))
     assert switches(turns).height > 15

@@ -514,6 +514,15 @@ pub enum Event {
         queued: u32,
         given: Option<Dispatch>,
     },
+    /// A scheduler of sched_ext asked a CPU to look for a thread to run.
+    Kick {
+        ts: i64,
+        cpu: u16,
+        /// Which one; None if there is no such CPU.
+        target: Option<u16>,
+        /// SCX_KICK_ of the kernel.
+        flags: u64,
+    },
     /// Events of `cpu` (None: of any CPU) may be missing in
     /// `[ts_begin, ts_end)`. Sent when `ts_begin` is reached.
     Loss {
@@ -547,6 +556,7 @@ impl Event {
             | Self::DiskRequest { ts, .. }
             | Self::SleepReason { ts, .. }
             | Self::DispatchQueue { ts, .. }
+            | Self::Kick { ts, .. }
             | Self::Irq { ts, .. } => ts,
             Self::Loss { ts_begin, .. } => ts_begin,
         }
@@ -566,6 +576,7 @@ impl Event {
             | Self::DiskRequest { cpu, .. }
             | Self::SleepReason { cpu, .. }
             | Self::DispatchQueue { cpu, .. }
+            | Self::Kick { cpu, .. }
             | Self::Irq { cpu, .. } => Some(cpu),
             Self::QueueLoad { .. }
             | Self::Fork { .. }

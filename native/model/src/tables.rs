@@ -419,6 +419,19 @@ tables! {
         limit: I64Opt,
     }
 
+    /// One time that a scheduler of sched_ext asked a CPU to look for a thread to run, where
+    /// recorded (Linux 6.12 and later).
+    Kicks of Kick, "kicks" {
+        /// When, ns.
+        ts: I64,
+        /// CPU on which the scheduler did it.
+        cpu: U16,
+        /// The CPU that was kicked; null if the machine has no such CPU.
+        target: U16Opt,
+        /// The kernel's SCX_KICK flags.
+        flags: U64,
+    }
+
     /// One stretch of time in which events may be missing.
     Losses of Loss, "losses" {
         /// CPU whose events may be missing; null: any CPU's.

@@ -18,7 +18,7 @@ struct Counter {
     unordered: u64,
 }
 
-const KINDS: [&str; 20] = [
+const KINDS: [&str; 21] = [
     "switch",
     "wakeup",
     "migrate",
@@ -38,6 +38,7 @@ const KINDS: [&str; 20] = [
     "disk_request",
     "sleep_reason",
     "dispatch_queue",
+    "kick",
     "out_of_order",
 ];
 
@@ -64,6 +65,7 @@ impl EventSink for Counter {
             Event::DiskRequest { .. } => 16,
             Event::SleepReason { .. } => 17,
             Event::DispatchQueue { .. } => 18,
+            Event::Kick { .. } => 19,
         };
         let ts = match *event {
             // Sent when they end.

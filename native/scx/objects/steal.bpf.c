@@ -36,6 +36,9 @@ enum { OWN, STOLEN };
 
 u64 nr_stolen;
 
+/* The kernel takes a format from memory that could be written. */
+static char no_room[] = "no room for %s";
+
 static void count(u32 what)
 {
 	u64 *n = bpf_map_lookup_elem(&counts, &what);
@@ -62,7 +65,7 @@ void steal_enqueue(u64 *ctx)
 		bpf_task_storage_get(&threads, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!seen) {
-		scx_bpf_error_bstr("no room for %s", (u64[]){ (u64)p->comm }, 8);
+		scx_bpf_error_bstr(no_room, (u64[]){ (u64)p->comm }, 8);
 		return;
 	}
 	if (!seen->enqueued++)
@@ -112,14 +115,19 @@ void steal_running(u64 *ctx)
 		bpf_map_update_elem(&runs_of, &pid, &one, 0);
 }
 
+/* A callback: the verifier follows a loop of unknown length turn by turn. */
+static long create(u64 cpu, s32 *error)
+{
+	*error = scx_bpf_create_dsq(cpu, -1);
+	return *error != 0;
+}
+
 SEC("struct_ops.s/init")
 s32 steal_init(u64 *ctx)
 {
-	u32 cpu, nr = scx_bpf_nr_cpu_ids();
 	s32 error = 0;
 
-	for (cpu = 0; cpu < nr && !error; cpu++)
-		error = scx_bpf_create_dsq(cpu, -1);
+	bpf_loop(scx_bpf_nr_cpu_ids(), create, &error, 0);
 	return error;
 }
 

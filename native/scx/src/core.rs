@@ -305,8 +305,13 @@ impl Core {
         m.put32(self.tasks, self.place(t, self.places.allowed), n);
     }
 
-    /// Charges who runs on `c` (update_curr_scx).
-    pub fn charge(&self, m: &mut Memory, w: &mut World, c: Cpu, t: Tid) {
+    /// CPU time that `t` has had, ns.
+    pub fn ran(&self, m: &Memory, t: Tid) -> i64 {
+        m.get64(self.tasks, self.place(t, self.places.ran)) as i64
+    }
+
+    /// Charges who runs on `c` (update_curr_scx); says how much.
+    pub fn charge(&self, m: &mut Memory, w: &mut World, c: Cpu, t: Tid) -> u64 {
         let ran = w.take_run(c).max(0) as u64;
         let at = self.place(t, self.places.ran);
         let before = m.get64(self.tasks, at);
@@ -315,6 +320,7 @@ impl Core {
         if slice != k::SLICE_INF {
             self.set_slice(m, t, slice - slice.min(ran));
         }
+        ran
     }
 
     // ---- dispatch ---------------------------------------------------------

@@ -109,6 +109,8 @@ pub fn make(
         previous: vec![None; ncpu],
         released: vec![false; ncpu],
         selected: vec![false; n],
+        exits_after: load.threads.iter().map(|spec| spec.exits_after).collect(),
+        wakes_at_start: load.threads.iter().map(|spec| spec.asleep).collect(),
         outcome: Arc::clone(&outcome),
     };
     Ok(Made {

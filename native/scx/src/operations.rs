@@ -153,7 +153,8 @@ impl Operations {
                 "a scheduler of all threads: recordings do not show who is in class ext",
             );
         }
-        let known = k::OPS_WITHOUT_EFFECT | k::OPS_ENQ_LAST | k::OPS_KEEP_BUILTIN_IDLE;
+        let known =
+            k::OPS_WITHOUT_EFFECT | k::OPS_ENQ_LAST | k::OPS_ENQ_EXITING | k::OPS_KEEP_BUILTIN_IDLE;
         if self.flags & !known != 0 {
             return refuse(
                 format!("it has the flags {:#x}", self.flags & !known),

@@ -54,6 +54,10 @@ pub struct Scheduler {
     pub(crate) released: Vec<bool>,
     /// By thread: ops.select_cpu was called for its enqueue to come.
     pub(crate) selected: Vec<bool>,
+    /// By thread: the CPU time after which it is exiting, ns.
+    pub(crate) exits_after: Vec<Option<i64>>,
+    /// By thread: if it wants a CPU when it appears, it has just been woken.
+    pub(crate) wakes_at_start: Vec<bool>,
     pub(crate) outcome: Arc<Mutex<Outcome>>,
 }
 
@@ -222,6 +226,15 @@ impl Scheduler {
     /// do_enqueue_task
     fn do_enqueue(&mut self, w: &mut World, c: Cpu, t: Tid, flags: u64) {
         if !self.core.bypass && self.core.direct.is_none() {
+            // Only a scheduler that asks for it hears of a thread that is exiting.
+            if self.is_exiting(t) && self.operations.flags & k::OPS_ENQ_EXITING == 0 {
+                let memory = &mut self.machine.memory;
+                self.core.set_exiting(memory, t);
+                self.core.set_slice(memory, t, k::SLICE_DFL);
+                let local = self.core.queues.local(c);
+                self.core.put_in(memory, w, local, t, PLAIN, false);
+                return;
+            }
             if !self.operations.has(Callback::Enqueue) {
                 self.put_in_global(w, t);
                 return;
@@ -238,6 +251,11 @@ impl Scheduler {
             }
             None => self.core.held[t as usize] = Held::Scheduler,
         }
+    }
+
+    fn is_exiting(&self, t: Tid) -> bool {
+        let ran = self.core.ran(&self.machine.memory, t);
+        self.exits_after[t as usize].is_some_and(|at| ran >= at)
     }
 
     fn put_in_global(&mut self, w: &mut World, t: Tid) {
@@ -532,6 +550,7 @@ impl Policy for Scheduler {
         let first = w.mask(t).iter().next().unwrap_or(0);
         let (wake, flags) = match place {
             SelectReason::Wake(wake) => (wake, k::WAKE_TTWU),
+            SelectReason::Fork(wake) if self.wakes_at_start[t as usize] => (wake, k::WAKE_TTWU),
             SelectReason::Fork(wake) => (wake, k::WAKE_FORK),
             SelectReason::Moved | SelectReason::Offline => return first,
         };
@@ -593,6 +612,7 @@ impl Policy for Scheduler {
         self.core.set_queued(&mut self.machine.memory, t, true);
         let mut flags = match how {
             EnqueueReason::Wakeup => k::ENQ_WAKEUP,
+            EnqueueReason::New if self.wakes_at_start[t as usize] => k::ENQ_WAKEUP,
             EnqueueReason::New | EnqueueReason::Moved => 0,
         };
         flags |= u64::from(selected) * k::ENQ_CPU_SELECTED;
@@ -674,7 +694,13 @@ impl Policy for Scheduler {
             self.rt.tick(w, cpu, t, jiffy);
             return;
         }
-        self.core.charge(&mut self.machine.memory, w, cpu, t);
+        let before = self.core.slice(&self.machine.memory, t);
+        let ran = self.core.charge(&mut self.machine.memory, w, cpu, t);
+        // The slice began when the thread was chosen, which is a moment after the tick that made
+        // the CPU choose: so many ticks later it is not quite over.
+        if ran == before && ran > 0 {
+            self.core.set_slice(&mut self.machine.memory, t, 1);
+        }
         if self.core.bypass {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         } else {

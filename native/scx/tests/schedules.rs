@@ -7,8 +7,8 @@ use world::{Build, drawn, object, random, run, sleep, under, under_model};
 
 #[test]
 fn fifo_gives_20_ms_each_in_the_order_of_arrival() {
-    // Ticks at 4, 8, ... ms, so that slices end on one.
-    // cpu0  a 0-20  b 20-40  c 40-50  a 50-70, then alone: the kernel gives it slice after slice.
+    // Ticks at 4, 8, ... ms: a slice that begins at one is over at the one after 20 ms.
+    // cpu0  a 0-24  b 24-44  c 44-54  a 54-75, alone: the kernel gives it slice after slice.
     let mut b = Build::new(1);
     b.add("a", &[run(45)]);
     b.add("b", &[run(20)]);
@@ -22,10 +22,10 @@ fn fifo_gives_20_ms_each_in_the_order_of_arrival() {
     )
     .unwrap();
     let want = [
-        "cpu0 a 0..20",
-        "cpu0 b 20..40",
-        "cpu0 c 40..50",
-        "cpu0 a 50..75",
+        "cpu0 a 0..24",
+        "cpu0 b 24..44",
+        "cpu0 c 44..54",
+        "cpu0 a 54..75",
     ];
     assert_eq!(drawn(&ran, &b.load), want);
     assert_eq!(ran.outcome.unwrap().ended, None);
@@ -35,7 +35,7 @@ fn fifo_gives_20_ms_each_in_the_order_of_arrival() {
 fn fifo_keeps_two_cpus_busy_and_wakes_behind_the_queue() {
     // Without ops.select_cpu the kernel sends a thread to an idle CPU, else it is enqueued where it
     // was. s wakes at 16, finds none and waits for the tick at which a has used up its 20 ms.
-    // cpu0  a 0-20             s 20-21  a 21-31
+    // cpu0  a 0-24             s 24-25  a 25-31
     // cpu1  b 0-6  s 6-7  c 7-27
     let mut b = Build::new(2);
     b.add("a", &[run(30)]).cpu = Some(0);
@@ -45,12 +45,12 @@ fn fifo_keeps_two_cpus_busy_and_wakes_behind_the_queue() {
     let machine = Machine::flat(2).unwrap();
     let ran = under(&object("fifo"), &b.load, machine, &[], None).unwrap();
     let want = [
-        "cpu0 a 0..20",
+        "cpu0 a 0..24",
         "cpu1 b 0..6",
         "cpu1 s 6..7",
         "cpu1 c 7..27",
-        "cpu0 s 20..21",
-        "cpu0 a 21..31",
+        "cpu0 s 24..25",
+        "cpu0 a 25..31",
     ];
     assert_eq!(drawn(&ran, &b.load), want);
 }
@@ -65,7 +65,7 @@ fn a_setting_of_rodata_changes_the_slice() {
         &object("fifo"),
         &b.load,
         machine,
-        &[("slice_ns", "4ms")],
+        &[("slice_ns", "3ms")],
         None,
     )
     .unwrap();
@@ -76,6 +76,48 @@ fn a_setting_of_rodata_changes_the_slice() {
         "cpu0 b 12..16",
     ];
     assert_eq!(drawn(&ran, &b.load), want);
+}
+
+#[test]
+fn a_thread_that_is_woken_when_it_appears_is_enqueued_as_woken() {
+    // As threads do that wake as a recording begins: a and b come while first runs.
+    for (asleep, next) in [(true, "b"), (false, "a")] {
+        let mut b = Build::new(1);
+        b.add("first", &[run(2)]);
+        b.add("a", &[run(2)]).start = Some(world::MS);
+        let spec = b.add("b", &[sleep(0), run(2)]);
+        (spec.start, spec.asleep) = (Some(world::MS), asleep);
+        let machine = Machine::flat(1).unwrap();
+        let ran = under(&object("waking"), &b.load, machine, &[], None).unwrap();
+        assert_eq!(drawn(&ran, &b.load)[1], format!("cpu0 {next} 2..4"));
+    }
+}
+
+#[test]
+fn an_exiting_thread_stays_on_its_cpu_without_being_enqueued() {
+    // At 24 ms b is taken from the queue; a, with 4 ms left, waits on the CPU if it exits, else
+    // behind c.
+    let early = [
+        "cpu0 a 0..24",
+        "cpu0 b 24..28",
+        "cpu0 a 28..32",
+        "cpu0 c 32..36",
+    ];
+    let late = [
+        "cpu0 a 0..24",
+        "cpu0 b 24..28",
+        "cpu0 c 28..32",
+        "cpu0 a 32..36",
+    ];
+    for (exits_after, rows) in [(Some(23), early), (Some(25), late), (None, late)] {
+        let mut b = Build::new(1);
+        b.add("a", &[run(28)]).exits_after = exits_after.map(|ms| ms * world::MS);
+        b.add("b", &[run(4)]);
+        b.add("c", &[run(4)]);
+        let machine = Machine::flat(1).unwrap();
+        let ran = under(&object("vtime"), &b.load, machine, &[], None).unwrap();
+        assert_eq!(drawn(&ran, &b.load), rows, "{exits_after:?}");
+    }
 }
 
 /// Both, until a row differs.

@@ -49,9 +49,10 @@ enum Col {
     PastRun,
     PastSleep,
     PastCharged,
+    ExitsAfter,
 }
 
-const NAMES: [&str; 33] = [
+const NAMES: [&str; 34] = [
     "program",
     "op",
     "ns",
@@ -85,6 +86,7 @@ const NAMES: [&str; 33] = [
     "past_run",
     "past_sleep",
     "past_charged",
+    "exits_after",
 ];
 
 /// A table of integers. A million steps are
@@ -295,6 +297,7 @@ impl Input {
                     slept: of(Col::PastSleep).unwrap_or(0),
                     charged: of(Col::PastCharged).unwrap_or(0),
                 }),
+                exits_after: of(Col::ExitsAfter),
                 first,
                 len,
             });

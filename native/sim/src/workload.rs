@@ -250,6 +250,8 @@ pub struct ThreadSpec {
     /// What it had done before; `None`: nothing, as far as is known. A thread that another forks
     /// has what its parent has then.
     pub past: Option<Past>,
+    /// CPU time after which it is on its way out of the kernel, ns: Linux's `PF_EXITING`.
+    pub exits_after: Option<i64>,
     /// Its program: `steps[first..first + len]`, which threads may share.
     pub first: u32,
     pub len: u32,
@@ -273,6 +275,7 @@ impl ThreadSpec {
             slice: None,
             reservation: None,
             past: None,
+            exits_after: None,
             first,
             len,
         }

@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::hooks::Progress;
 use crate::model::event::{Comm, Event, EventSink, Function, GroupMove, Origin, SourceInfo, State};
 use crate::model::tables::{
-    Cpu, Cpus, DiskRequest, DiskRequests, DispatchQueue, DispatchQueues, Irq, Irqs, Lock, Locks,
-    Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads, QuotaRefill,
-    QuotaRefills, Sleep, SleepReason, SleepReasons, Sleeps, States, Switch, Switches, SystemCall,
-    SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
+    Cpu, Cpus, DiskRequest, DiskRequests, DispatchQueue, DispatchQueues, Irq, Irqs, Kick, Kicks,
+    Lock, Locks, Loss, Losses, Migration, Migrations, Priorities, Priority, QueueLoad, QueueLoads,
+    QuotaRefill, QuotaRefills, Sleep, SleepReason, SleepReasons, Sleeps, States, Switch, Switches,
+    SystemCall, SystemCalls, Table, Waits, Wakeup, Wakeups, Yield, Yields,
 };
 use crate::model::threads::Identity;
 use crate::model::time::{FAR, check_length};
@@ -68,6 +68,7 @@ pub struct Pipeline<'a, S: Store> {
     disk_requests: DiskRequests,
     sleep_reasons: SleepReasons,
     dispatch_queues: DispatchQueues,
+    kicks: Kicks,
     /// The number of each timer of a quota.
     timers: FxHashMap<u64, u32>,
     /// Names of the tables to build; None: all.
@@ -151,6 +152,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
             disk_requests: DiskRequests::default(),
             sleep_reasons: SleepReasons::default(),
             dispatch_queues: DispatchQueues::default(),
+            kicks: Kicks::default(),
             timers: FxHashMap::default(),
             only: None,
             store,
@@ -173,7 +175,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         keep!(yields: Yields, priorities: Priorities, queue_load: QueueLoads, irqs: Irqs);
         keep!(quota_refills: QuotaRefills, system_calls: SystemCalls, locks: Locks);
         keep!(disk_requests: DiskRequests, sleep_reasons: SleepReasons);
-        keep!(dispatch_queues: DispatchQueues);
+        keep!(dispatch_queues: DispatchQueues, kicks: Kicks);
         // Broken chains, too, are found by reconstruction only.
         let inferred = [States::NAME, Waits::NAME, Losses::NAME];
         self.facts_only = !inferred.iter().any(|name| wanted(names, name));
@@ -342,6 +344,7 @@ impl<'a, S: Store> Pipeline<'a, S> {
         emit_batch!(self.disk_requests, DiskRequests);
         emit_batch!(self.sleep_reasons, SleepReasons);
         emit_batch!(self.dispatch_queues, DispatchQueues);
+        emit_batch!(self.kicks, Kicks);
         self.store.write(
             "threads",
             self.identity.finish(self.linux, &self.moves).take(),
@@ -743,6 +746,21 @@ impl<S: Store> EventSink for Pipeline<'_, S> {
                     limit: given.and_then(|given| given.limit),
                 });
                 flush!(self.dispatch_queues, DispatchQueues);
+            }
+            Event::Kick {
+                ts,
+                cpu,
+                target,
+                flags,
+            } => {
+                self.at(ts);
+                self.kicks.push(Kick {
+                    ts,
+                    cpu,
+                    target,
+                    flags,
+                });
+                flush!(self.kicks, Kicks);
             }
             Event::Loss {
                 cpu,

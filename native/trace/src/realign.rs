@@ -110,6 +110,7 @@ fn earlier(event: &Event, by: i64) -> Event {
         | Event::DiskRequest { ts, .. }
         | Event::SleepReason { ts, .. }
         | Event::DispatchQueue { ts, .. }
+        | Event::Kick { ts, .. }
         | Event::SystemCall { ts, .. }
         | Event::Irq { ts, .. } => *ts = ts.saturating_sub(by),
         Event::Loss {

@@ -30,6 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--steps", action="store_true", help="show one row per change of a queue's length"
     )
+    what.add_argument(
+        "--kicks", action="store_true", help="show which CPUs were kicked, and when they switched"
+    )
     parser.add_argument(
         "--by",
         metavar="COLUMN,...",
@@ -41,20 +44,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Answer:
-    """A row per queue, per thread, or per step."""
+    """A row per queue, per thread, per step, or per kind of kick."""
     from schedscope.analysis.dispatch_queues import dispatch_queues
 
     _options.check_top(args)
-    if args.steps and args.by:
-        raise UsageError("--steps with --by", "one of them", "leave one out")
+    whole = "--steps" if args.steps else "--kicks" if args.kicks else ""
+    if whole and args.by:
+        raise UsageError(f"{whole} with --by", "one of them", "leave one out")
     trace = _options.open_input(args)
     about, head = headline.about(trace), [*headline.headline(trace), ""]
-    if args.steps:
+    if whole and (_options.selects_threads(args) or args.cpu):
+        counted = "a queue's length counts all threads" if args.steps else "CPUs are kicked"
+        raise UsageError(f"{whole} with a selection", f"no selection: {counted}", "leave it out")
+    if args.kicks:
+        from schedscope.analysis.kicks import kicks
+
+        frame = kicks(trace)
+        names, question, narrow = frame.columns, "kicks", "ts_max n_unknown"
+    elif args.steps:
         from schedscope.analysis.dispatch_depth import dispatch_depth
 
-        if _options.selects_threads(args) or args.cpu:
-            counted = "no selection: a queue's length counts all threads"
-            raise UsageError("--steps with a selection", counted, "leave it out")
         frame = dispatch_depth(trace)
         names, question, narrow = frame.columns, "dispatch_depth", ""
     elif args.slices:
@@ -64,7 +73,8 @@ def run(args: argparse.Namespace) -> Answer:
         why = "slices are given to threads, not to CPUs"
         where = _options.where_no_cpu(args, trace, "--slices", why)
         frame = dispatch_slices(trace, by=by, where=where)
-        names = [*by, "n", "given", "ran", "ran_frac", "n_whole", "wait_max", "limit_frac?"]
+        names = [*by, "n", "given", "ran", "ran_frac", "n_whole", "vtime_ratio", "wait_max"]
+        names += ["limit_frac?"]
         question, narrow = "dispatch_slices", "n_whole given ran"
     else:
         by = _options.groups(args.by or "all", GROUPS)

@@ -40,6 +40,7 @@ _ELSEWHERE = {
         "steps through dispatch queues",
         set[str](),
     ),
+    "kicks": ("kick of a CPU", "kicks of CPUs", set[str]()),
     "irqs": ("handler of an interrupt", "handlers of interrupts", set[str]()),
 }
 

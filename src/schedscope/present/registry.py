@@ -506,8 +506,20 @@ QUESTIONS = {
         ran        |              | time  | CPU time of these runs
         ran_frac   | of the given | share | CPU time of these runs as a share of the slices
         n_whole    | whole slices | count | runs as long as their slice
+        vtime      | virtual time | time  | how far virtual times advanced
+        vtime_due  | due          | time  | CPU time by weight meanwhile
+        vtime_ratio | advanced/due | fixed | how far virtual times advanced over CPU time by weight
         limit      |              | time  | how long the watchdog lets a thread wait
         limit_frac | of the limit | share | longest wait as a share of the watchdog's limit
+    """,
+    "kicks": """
+        kick       |             | text  | what the scheduler asked for
+        n          | kicks       | count | kicks
+        n_to_idle  | idle CPUs   | count | kicks of CPUs that idled
+        n_to_busy  | busy CPUs   | count | kicks of CPUs that ran a thread
+        n_unknown  | unknown     | count | kicks of CPUs of which events may be missing
+        n_again    | again       | count | kicks of CPUs that were kicked since their last switch
+        n_switched | switched    | count | kicks that a switch of the CPU followed
     """,
     "queue_load": "n | reports | count | queue lengths that the kernel reported",
     "agreement": "n | migrations | count | migrations",

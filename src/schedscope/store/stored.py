@@ -63,7 +63,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-ADDED = ("dispatch_queues",)
+ADDED = ("dispatch_queues", "kicks")
 """Tables that a copy of this schema may lack: they are younger than its number."""
 
 

@@ -380,6 +380,11 @@ class Trace:
         return self.table("dispatch_queues")
 
     @property
+    def kicks(self) -> pl.LazyFrame:
+        """One row per time that a scheduler of sched_ext kicked a CPU, where recorded."""
+        return self.table("kicks")
+
+    @property
     def losses(self) -> pl.LazyFrame:
         """One row per interval in which events may be missing."""
         return self.table("losses")

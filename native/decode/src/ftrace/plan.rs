@@ -115,6 +115,10 @@ pub enum Action {
         io_wait: Option<Int>,
     },
     DispatchQueue(Box<DispatchQueue>),
+    Kick {
+        target: Int,
+        flags: Int,
+    },
     /// Of a thread that leaves its CPU to sleep, as our recorder asked for it.
     SleepStack {
         common: Common,
@@ -189,7 +193,7 @@ impl Plan {
             // Our recorder's name for what it let through of timer/hrtimer_expire_entry.
             "quota" => true,
             // Our recorder's probes on the dispatch queues of sched_ext.
-            "scx" => matches!(name, "insert" | "insert_local" | "remove"),
+            "scx" => matches!(name, "insert" | "insert_local" | "remove" | "kick"),
             "sched_ext" => name == "sched_ext_dump",
             // Stacks of threads that fall asleep, of all stacks.
             "sleep" => name == "kernel_stack",
@@ -448,6 +452,10 @@ fn action(
                 timeout_ms: layout.int_if_present("timeout_ms"),
             }))
         }
+        ("scx", "kick") => Action::Kick {
+            target: layout.int("cpu")?,
+            flags: layout.int("flags")?,
+        },
         ("sched_ext", "sched_ext_dump") => Action::SchedulerDump {
             line: layout.name("line")?,
         },

@@ -400,6 +400,12 @@ impl Mapper {
                     }),
                 }
             }
+            Action::Kick { target, flags } => Event::Kick {
+                ts,
+                cpu,
+                target: target.cpu::<BIG, false>(data),
+                flags: flags.read::<BIG>(data) as u64,
+            },
             Action::SleepReason { pid, io_wait } => Event::SleepReason {
                 ts,
                 cpu,
@@ -760,6 +766,38 @@ mod tests {
                 (11, 2, remove, QueueKind::Local, Some(3), None, 0, None),
             ]
         );
+    }
+
+    #[test]
+    fn a_kick_names_its_cpu_if_there_can_be_one() {
+        let field = |ty: &str, name: &str, at: u32, size: u32, signed: u8| {
+            format!("\tfield:{ty} {name};\toffset:{at};\tsize:{size};\tsigned:{signed};\n")
+        };
+        let kick = plan(
+            "scx",
+            "kick",
+            &(field("s32", "cpu", 8, 4, 1) + &field("u64", "flags", 12, 8, 0)),
+        );
+        let (mut mapper, mut heard) = (Mapper::default(), Heard::default());
+        for (ts, told) in [(10, 3), (11, u32::MAX)] {
+            mapper
+                .map::<false>(&kick, ts, 1, &record(77, &[told, 2, 0]), &mut heard)
+                .unwrap();
+        }
+        let found: Vec<_> = heard
+            .0
+            .iter()
+            .map(|event| match *event {
+                Event::Kick {
+                    ts,
+                    cpu: 1,
+                    target,
+                    flags: 2,
+                } => (ts, target),
+                ref other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(found, [(10, Some(3)), (11, None)]);
     }
 
     #[test]

@@ -335,6 +335,7 @@ impl Encoder {
             Event::DiskRequest { .. } => Destination::Nowhere("requests to disks"),
             Event::SleepReason { .. } => Destination::Nowhere("the kernel's reasons for sleeps"),
             Event::DispatchQueue { .. } => Destination::Nowhere("steps through dispatch queues"),
+            Event::Kick { .. } => Destination::Nowhere("kicks of CPUs"),
             Event::Loss { .. } => Destination::Nowhere("losses"),
         }
     }

@@ -302,13 +302,13 @@ fn eevdf_a_cpu_that_idles_pulls_who_was_queued_longest_ago() {
 
 #[test]
 fn scx_simple_runs_slices_of_20_ms_by_virtual_time() {
-    // cpu0  a 0-20  b 20-40  a 40-60
+    // A slice that begins at a tick is over at the one after 20 ms.
     let ran = on_one_cpu(&hogs(&[0, 0], 40), "scx-simple", &[], 1000);
     let want = [
-        "cpu0 a 0..20",
-        "cpu0 b 20..40",
-        "cpu0 a 40..60",
-        "cpu0 b 60..80",
+        "cpu0 a 0..24",
+        "cpu0 b 24..48",
+        "cpu0 a 48..64",
+        "cpu0 b 64..80",
     ];
     assert_eq!(ran.drawn(), want);
 }

@@ -166,10 +166,11 @@ impl ScxSimple {
         self.held[t as usize] = Held::No;
     }
 
-    fn charge(&mut self, w: &mut World, c: Cpu, t: Tid) {
+    fn charge(&mut self, w: &mut World, c: Cpu, t: Tid) -> i64 {
         let ran = w.take_run(c);
         let left = &mut self.left[t as usize];
         *left -= ran.min(*left);
+        ran
     }
 
     /// Its class or nice value is another one: sched_weight_to_cgroup, and a thread from a class
@@ -402,7 +403,12 @@ impl Policy for ScxSimple {
             self.rt.tick(w, cpu, t, self.jiffy);
             return;
         }
-        self.charge(w, cpu, t);
+        let before = self.left[t as usize];
+        // A slice that began at a tick began a moment after it: so many ticks later, it is not
+        // quite over.
+        if self.charge(w, cpu, t) == before && before > 0 {
+            self.left[t as usize] = 1;
+        }
         if self.left[t as usize] == 0 {
             w.resched(cpu, RescheduleReason::SliceEnd);
         }
