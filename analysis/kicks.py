@@ -23,7 +23,7 @@ def kicks(trace: Trace) -> pl.DataFrame:
 
     * `kick`: `idle`, which the kernel ignores unless the CPU idles; `preempt`, which ends the slice
       of who runs there; `wait`, which waits for the CPU to have looked; `plain`;
-    * `n`: kicks; of these `n_to_idle` are of a CPU that idled, `n_to_busy` of one that ran a thread;
+    * `n`: kicks; of these `n_to_idle` are of CPUs that idled, `n_to_busy` of others;
       `n_unknown`: events of that CPU may be missing, or none came before;
     * `n_again`: of the kicks that the kernel did not ignore, those of a CPU that had been kicked
       since its last switch; `n_switched`: the others that a switch of that CPU followed;

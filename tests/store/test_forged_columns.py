@@ -67,7 +67,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         if name == "causes":
             file = unpacked(FIXTURES / "causes.tar.xz", folder, {"dat": "trace.dat"})["dat"]
         if name == "under sched_ext":
-            file = under_sched_ext(folder)
+            file = under_sched_ext(folder, "kick")
         ss.convert(file, folder / "t.sched")
         for table in TABLES:
             path = folder / "t.sched" / f"{table}.parquet"
