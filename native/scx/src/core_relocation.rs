@@ -79,7 +79,10 @@ pub fn resolve(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Found {
 fn member(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Result<Place, String> {
     let (mut id, mut local) = btf.resolve(one.root);
     let name = without_flavour(btf.name(id));
-    let mut said = format!("struct {name}");
+    let mut said = match name {
+        "" => "a struct without a name".into(),
+        name => format!("struct {name}"),
+    };
     let lacks = |said: &str| Err(said.to_string());
     let Some(mut within) = kernel.has(name) else {
         return lacks(&said);

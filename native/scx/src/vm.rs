@@ -108,6 +108,20 @@ impl Machine {
         answer
     }
 
+    /// A function that the kernel calls with arguments in registers.
+    pub fn callback(
+        &mut self,
+        kernel: &mut impl Kernel,
+        code: u64,
+        args: [u64; 5],
+    ) -> Result<u64, Fault> {
+        self.callbacks += 1;
+        self.left = BUDGET;
+        let answer = self.run(kernel, entry_of(code)?, args, 0);
+        self.instructions += BUDGET - self.left;
+        answer
+    }
+
     fn run(
         &mut self,
         kernel: &mut impl Kernel,
