@@ -6,7 +6,8 @@ const volatile u64 constant = 7;
 
 enum { NOTHING, LOOP, READ_OUTSIDE, WRITE_CONSTANT, RECURSE, DEEP_LOOP, FALSE_THREAD, WRITE_THREAD,
        ERROR, NO_QUEUE, KEEP, TWICE, WRONG_CPU, DIVIDE, FALSE_TIMER, FALSE_RECORD,
-       FALSE_ITERATOR, FALSE_GROUP, FALSE_CALLBACK, FAST_TIMER, MANY_ITERATORS, MOVE_HERE };
+       FALSE_ITERATOR, FALSE_GROUP, FALSE_CALLBACK, FAST_TIMER, MANY_ITERATORS, MOVE_HERE,
+       FALSE_NODE, DROP_TWICE };
 
 static u64 words[4];
 
@@ -96,6 +97,12 @@ void hostile_enqueue(u64 *ctx)
 		bpf_timer_init(timer, &timers, 1);
 		bpf_timer_set_callback(timer, deed == FAST_TIMER ? (void *)again : (void *)words);
 		bpf_timer_start(timer, 0, 0);
+		break;
+	case FALSE_NODE:
+		bpf_rbtree_add_impl((struct bpf_rb_root *)words, (struct bpf_rb_node *)words, 0, 0, 0);
+		break;
+	case DROP_TWICE:
+		bpf_obj_drop_impl(words, 0);
 		break;
 	case MANY_ITERATORS:
 		bpf_loop(1000, open_one, &it, 0);

@@ -88,6 +88,14 @@ struct bpf_timer {
 	u64 opaque[2];
 } __attribute__((aligned(8)));
 
+struct bpf_rb_root {
+	u64 opaque[2];
+} __attribute__((aligned(8)));
+
+struct bpf_rb_node {
+	u64 opaque[4];
+} __attribute__((aligned(8)));
+
 struct bpf_iter_scx_dsq {
 	u64 opaque[6];
 } __attribute__((aligned(8)));
@@ -152,6 +160,15 @@ void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) KSYM;
 struct cgroup *scx_bpf_task_cgroup(struct task_struct *p) KSYM;
 struct cgroup *bpf_cgroup_ancestor(struct cgroup *group, int level) KSYM;
 struct cgroup *bpf_cgroup_from_id(u64 id) KSYM;
+void *bpf_obj_new_impl(u64 type, void *meta) KSYM;
+void bpf_obj_drop_impl(void *object, void *meta) KSYM;
+int bpf_rbtree_add_impl(struct bpf_rb_root *root, struct bpf_rb_node *node,
+			bool (*less)(struct bpf_rb_node *, const struct bpf_rb_node *), void *meta,
+			u64 offset) KSYM;
+struct bpf_rb_node *bpf_rbtree_remove(struct bpf_rb_root *root, struct bpf_rb_node *node) KSYM;
+struct bpf_rb_node *bpf_rbtree_first(struct bpf_rb_root *root) KSYM;
+struct task_struct *bpf_task_from_pid(s32 pid) KSYM;
+void bpf_task_release(struct task_struct *p) KSYM;
 void bpf_cgroup_release(struct cgroup *group) KSYM;
 
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;

@@ -73,6 +73,9 @@ const SPECIAL: &[&str] = &[
     "bpf_refcount",
 ];
 const TAGS: &[&str] = &["kptr", "kptr_untrusted", "percpu_kptr"];
+/// Members of a value, and elements of its arrays, that are looked at; this also ends the recursion
+/// of a type that contains itself.
+const MOST_PARTS: u32 = 4000;
 /// Of a name (KSYM_NAME_LEN).
 const LONGEST: usize = 512;
 /// Types that a BTF may have: vmlinux has 150,000.
@@ -239,16 +242,17 @@ impl Btf {
     /// (btf_parse_fields): by the names of the types, and pointers tagged as the kernel's.
     pub fn special(&self, id: u32) -> Vec<(u32, u32)> {
         let mut found = Vec::new();
-        self.special_within(id, 0, DEEPEST, &mut found);
+        let mut left = MOST_PARTS;
+        self.special_within(id, 0, &mut left, &mut found);
         found.sort_unstable();
         found
     }
 
-    fn special_within(&self, id: u32, at: u32, deepest: u32, found: &mut Vec<(u32, u32)>) {
-        // More is no scheduler's.
-        if deepest == 0 || found.len() > 256 {
+    fn special_within(&self, id: u32, at: u32, left: &mut u32, found: &mut Vec<(u32, u32)>) {
+        let Some(fewer) = left.checked_sub(1) else {
             return;
-        }
+        };
+        *left = fewer;
         let (own, kind) = self.resolve(id);
         let name = self.name(own);
         match kind {
@@ -256,14 +260,18 @@ impl Btf {
             Type::Struct { members, .. } => {
                 for one in members {
                     let at = at.saturating_add(one.offset / 8);
-                    self.special_within(one.kind, at, deepest - 1, found);
+                    self.special_within(one.kind, at, left, found);
                 }
             }
+            Type::Array { of, .. } if matches!(self.resolve(*of).1, Type::Int { .. }) => {}
             Type::Array { of, length } => {
                 let size = self.size(*of);
-                for i in 0..(*length).min(256) {
+                for i in 0..*length {
+                    if *left == 0 {
+                        break;
+                    }
                     let at = at.saturating_add(i.saturating_mul(size));
-                    self.special_within(*of, at, deepest - 1, found);
+                    self.special_within(*of, at, left, found);
                 }
             }
             Type::Pointer(to) => {

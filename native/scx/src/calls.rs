@@ -104,6 +104,11 @@ kfuncs! {
         | "bpf_preempt_enable" | "bpf_task_release" | "bpf_cgroup_release", "6.2";
     TaskAcquire: "bpf_task_acquire", "6.2";
     TaskFromPid: "bpf_task_from_pid", "6.2";
+    ObjectNew: "bpf_obj_new_impl", "6.2";
+    ObjectDrop: "bpf_obj_drop_impl", "6.2";
+    TreeAdd: "bpf_rbtree_add_impl", "6.4";
+    TreeRemove: "bpf_rbtree_remove", "6.3";
+    TreeFirst: "bpf_rbtree_first", "6.3";
     NumberNew: "bpf_iter_num_new", "6.4";
     NumberNext: "bpf_iter_num_next", "6.4";
     NumberDestroy: "bpf_iter_num_destroy", "6.4";
@@ -380,6 +385,10 @@ impl Kernel for Host<'_> {
         }
     }
 
+    fn sorted(&mut self, root: u64, node: u64, at: usize) {
+        self.maps.trees.put(root, node, at);
+    }
+
     fn kfunc(&mut self, m: &mut Memory, number: u32, args: [u64; 5]) -> Result<Answer, Fault> {
         let Some((name, which, _)) = KFUNCS.get(number as usize) else {
             return Err(Fault::new("calls a kfunc that is not there"));
@@ -587,6 +596,25 @@ impl Kernel for Host<'_> {
                 });
                 word(there.map_or(0, |t| self.core.task(t as u32)))
             }
+            K::ObjectNew => match self.maps.sizes.get(&a).copied() {
+                Some(size) => word(self.maps.trees.create(m, size)?),
+                None => Err(Fault::new(format!("makes an object of the type {a}"))),
+            },
+            K::ObjectDrop => {
+                self.maps.trees.drop(a)?;
+                value(0)
+            }
+            K::TreeAdd => match self.maps.trees.add(a, b)? {
+                Some(others) => Ok(Answer::Sorted {
+                    code: c,
+                    root: a,
+                    node: b,
+                    others,
+                }),
+                None => value(EINVAL),
+            },
+            K::TreeRemove => word(self.maps.trees.remove(a, b)),
+            K::TreeFirst => word(self.maps.trees.first(a)),
             // struct bpf_iter_num: the number before the next, and the end.
             K::NumberNew => {
                 let (from, to) = (b as i32, c as i32);

@@ -24,6 +24,7 @@ mod rings;
 mod settings;
 mod text;
 mod timers;
+mod trees;
 mod vm;
 
 use std::sync::{Arc, Mutex};

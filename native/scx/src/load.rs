@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::btf::{Btf, CoreRelocation, Type};
 use super::calls;
-use super::core_relocation::{Found, resolve, without_flavour};
+use super::core_relocation::{Found, LOCAL_ID, resolve, without_flavour};
 use super::kernel_types::{KernelTypes, enumerator};
 use super::maps::Maps;
 use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, address};
@@ -258,6 +258,10 @@ impl<'a> Loading<'a> {
             match resolve(&self.btf, one, &self.kernel) {
                 Found::Missing(what) => self.poison(at, what),
                 Found::Value(value, size) => {
+                    if one.kind == LOCAL_ID {
+                        let size = self.btf.size(one.root);
+                        self.maps.sizes.insert(value, size);
+                    }
                     let place = &mut self.code[at];
                     match insn.op & 7 {
                         // Loads and stores: the offset, and the width if the model's differs.

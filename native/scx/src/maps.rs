@@ -10,6 +10,7 @@ use super::fault::Fault;
 use super::memory::{Access, MAPS, Memory, address, split};
 use super::rings::Ring;
 use super::timers::{SIZE, Timers};
+use super::trees::Trees;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {
@@ -114,6 +115,9 @@ pub struct Map {
 pub struct Maps {
     all: Vec<Map>,
     pub timers: Timers,
+    pub trees: Trees,
+    /// Sizes of the object's own types that it makes objects of.
+    pub sizes: FxHashMap<u64, u32>,
 }
 
 /// Maps in an array of maps.
@@ -293,6 +297,22 @@ impl Maps {
     pub fn of_region(&mut self, region: u32) -> Option<(u32, &mut Map)> {
         let at = self.all.iter().position(|map| map.region == region)?;
         Some((at as u32, &mut self.all[at]))
+    }
+
+    /// What the kernel's pointers in the storage of thread `t` point to: it is released with that
+    /// (bpf_obj_free_fields).
+    pub fn held_by(&self, m: &Memory, t: u32) -> Vec<u64> {
+        let storage = self
+            .all
+            .iter()
+            .filter(|map| map.shape.kind == MapKind::TaskStorage);
+        let found = storage.flat_map(|map| {
+            let entry = map.of_task.get(t as usize).copied().flatten();
+            let value = entry.map(|entry| map.place(entry, 0));
+            let pointers = map.special.iter().filter(|(_, size)| *size == 8);
+            pointers.filter_map(move |(at, _)| m.load(value? + u64::from(*at), 8).ok())
+        });
+        found.filter(|at| *at != 0).collect()
     }
 
     /// A thread has ended, and its storage with it.
@@ -535,13 +555,14 @@ impl Map {
     /// The entry in which `at` lies, as the arguments of a timer's callback: where its key is (for
     /// an array: the index) and where its value begins.
     pub fn entry_at(&self, at: u64) -> Option<(Result<u64, u32>, u64)> {
-        let (_, offset) = split(at);
-        let entry = offset / self.stride();
+        if !matches!(self.shape.kind, MapKind::Array | MapKind::Hash) {
+            return None;
+        }
+        let entry = split(at).1 / self.stride();
         let value = self.place(entry, 0);
         match self.shape.kind {
             MapKind::Array => Some((Err(entry), value)),
-            MapKind::Hash => Some((Ok(address(self.region, entry * self.stride())), value)),
-            _ => None,
+            _ => Some((Ok(address(self.region, entry * self.stride())), value)),
         }
     }
 

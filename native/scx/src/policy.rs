@@ -543,6 +543,12 @@ impl Scheduler {
         let args = self.core.empty_args();
         self.core.clear_args(&mut self.machine.memory);
         self.of_thread(w, Callback::ExitTask, w.thread(t).cpu, t, Some(args));
+        for at in self.maps.held_by(&self.machine.memory, t) {
+            if self.core.masks.release(at).is_err() {
+                // An object of its own; what is neither the kernel does not own.
+                let _ = self.maps.trees.drop(at);
+            }
+        }
         self.maps.forget_task(t);
     }
 }

@@ -6,6 +6,8 @@ use crate::error::{Error, Result};
 /// (region, offset, type)
 pub type Variable = (u32, u32, u32);
 
+/// Arrays in arrays.
+const MOST_LEVELS: u32 = 4;
 /// Elements of an array that settings make longer.
 const MOST: usize = 1 << 16;
 /// Words of a program's context.
@@ -19,10 +21,14 @@ pub fn set_variable(
     name: &str,
     value: &str,
 ) -> Result<()> {
-    let (kind, size, length) = match btf.resolve(id).1 {
-        Type::Array { of, length } => (*of, btf.size(*of), *length),
-        _ => (id, btf.size(id), 1),
-    };
+    // An array of arrays is filled row by row.
+    let (mut kind, mut length) = (id, 1u32);
+    for _ in 0..MOST_LEVELS {
+        if let Type::Array { of, length: n } = btf.resolve(kind).1 {
+            (kind, length) = (*of, length.saturating_mul(*n));
+        }
+    }
+    let size = btf.size(kind);
     let wrong = |expected: &str| {
         Error::usage(
             format!("{name}={value}"),

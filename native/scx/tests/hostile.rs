@@ -75,6 +75,8 @@ fn a_program_that_loops_or_faults_is_told_in_one_sentence() {
         ("15", "as a record"),
         ("16", "as an iterator of a DSQ"),
         ("17", "as a control group"),
+        ("22", "which is in no object"),
+        ("23", "which is no object"),
         ("20", "has more than 64 iterators open"),
         (
             "21",
@@ -157,7 +159,7 @@ fn an_object_cut_anywhere_is_refused() {
 fn an_object_with_wrong_bytes_is_refused_or_run_within_its_memory() {
     let mut r = Rng::new(49);
     for name in [
-        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups",
+        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups", "trees",
     ] {
         let whole = object(name);
         for _ in 0..400 {

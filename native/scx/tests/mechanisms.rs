@@ -81,6 +81,22 @@ fn an_iterator_takes_the_last_of_a_dsq_first() {
 }
 
 #[test]
+fn a_tree_gives_the_highest_first() {
+    let mut b = Build::new(1);
+    for (name, at) in [("a", 0), ("b", 1), ("d", 2), ("c", 2)] {
+        b.add(name, &[run(5)]).start = Some(at * MS);
+    }
+    let ran = on_one_cpu("trees", &b, &[], None);
+    let want = [
+        "cpu0 a 0..5",
+        "cpu0 c 5..10",
+        "cpu0 d 10..15",
+        "cpu0 b 15..20",
+    ];
+    assert_eq!(drawn(&ran, &b.load), want);
+}
+
+#[test]
 fn an_array_alone_in_its_section_is_made_longer_by_its_setting() {
     let mut b = Build::new(1);
     b.add("a", &[run(5)]);
