@@ -4,7 +4,7 @@ An object is FOLDER/RELEASE/SCHEDULER.bpf.o, compiled from the release's sources
 release's own build does it (for several sources: libbpf's linker). Each is run on a recording of
 two CPUs; `SETTINGS` has what its own user-space half would set there.
 
-    python research/benchmarks/scx_objects.py FOLDER [--kernel TEXT] [--write]
+    python research/benchmarks/scx_objects.py FOLDER [--write]
 """
 
 from __future__ import annotations
@@ -22,25 +22,51 @@ sys.path.insert(0, str(ROOT))
 from research.results import keep  # noqa: E402
 
 RECORDING = ROOT / "fixtures" / "linux-ftrace-mixed.capture"
+RELEASES = {
+    "v1.0.6": ("607dfab7e9d3", "6.12-rc2"),
+    "v1.0.17": ("8d994512640f", "6.16"),
+    "v1.1.1": ("0eedd05bc233", "7.0-rc2"),
+}
+"""Of sched-ext/scx: the commit, and the kernel whose vmlinux.h it brings along."""
+FLAT = {"smt_enabled": "off"}
+SLICE = {"slice_ns": "20ms"}
 SETTINGS = {
+    "scx_beerland": {**FLAT, "primary_all": "on"},
     "scx_central": {
+        **SLICE,
         "nr_cpu_ids": "2",
         "cpu_gimme_task": "0,0",
         "cpu_started_at": "0,0",
     },
-    "scx_nest": {"nr_cpus": "2"},
-    "scx_tickless": {"enable_primary_cpu": "0"},
+    "scx_bpfland": FLAT,
+    "scx_cosmos": FLAT,
+    "scx_flash": FLAT,
+    "scx_flatcg": {"cgrp_slice_ns": "20ms", "nr_cpus": "2"},
+    "scx_nest": {**SLICE, "nr_cpus": "2"},
+    "scx_pandemonium": {"nr_cpu_ids": "2"},
+    "scx_qmap": SLICE,
+    "scx_rusty": {
+        "nr_doms": "1",
+        "nr_nodes": "1",
+        "nr_cpu_ids": "2",
+        "dom_cpumasks": "3",
+        "numa_cpumasks": "3",
+    },
+    "scx_tickless": {**FLAT, "enable_primary_cpu": "0"},
 }
-"""Of the schedulers that need them, for two CPUs."""
+"""What the schedulers' own halves would set for two CPUs, where that is not what the object has."""
 
 
 def tried(path: Path, recording: ss.Trace) -> dict[str, str]:
     """What came of one object."""
     name = path.name.removesuffix(".bpf.o")
-    settings = SETTINGS.get(name, {})
+    settings, release = SETTINGS.get(name, {}), path.parent.name
+    commit, headers = RELEASES.get(release, ("", ""))
     row = {
         "scheduler": name,
-        "release": path.parent.name,
+        "release": release,
+        "commit": commit,
+        "headers": headers,
         "settings": " ".join(f"{key}={value}" for key, value in settings.items()),
     }
     begin = time.process_time()
@@ -61,7 +87,7 @@ def tried(path: Path, recording: ss.Trace) -> dict[str, str]:
         **row,
         "result": "runs",
         "callbacks": str(about["callbacks"]),
-        "callbacks_per_cpu_s": str(round(about["callbacks"] / spent, -3)),
+        "callbacks_per_cpu_s": str(round(about["callbacks"] / spent / 1000) * 1000),
         "waited_s": f"{waited / 1e9:.2f}",
         "idle_while_waiting_ms": f"{(wasted + dispatch) / 1e6:.2f}",
     }
@@ -70,7 +96,6 @@ def tried(path: Path, recording: ss.Trace) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--kernel", default="", help="whose types the objects were compiled with")
     parser.add_argument("--write", action="store_true", help="keep the table in research/data")
     args = parser.parse_args()
     recording = ss.open(RECORDING)
