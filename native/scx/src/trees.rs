@@ -56,7 +56,7 @@ impl Trees {
         let Some(size) = self.objects.remove(&at) else {
             return Err(Fault::new(format!("drops {at:#x}, which is no object")));
         };
-        // The verifier lets nobody drop what is in a tree.
+        // What is in a tree is not to be dropped: the verifier sees to that.
         for within in (0..u64::from(size)).step_by(8) {
             if self.root_of.contains_key(&(at + within)) {
                 return Err(Fault::new("drops an object that is in a tree"));
