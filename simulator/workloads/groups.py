@@ -183,7 +183,7 @@ def ignored_groups(workload: Workload, scheduler: Mapping[str, Any]) -> list[str
     groups, name = workload.groups, scheduler["name"]
     if groups.is_empty():
         return []
-    if not knows_groups(name):
+    if not knows_groups(name) and "groups" not in scheduler:
         return [f"{several(groups.height, 'control group')} ignored: {name} has none"]
     n = groups["quota"].drop_nulls().len()
     if n and not keeps_quotas(name, scheduler.get("tunables") or {}):

@@ -11,6 +11,7 @@ import schedscope as ss
 from schedscope.cli import main
 from schedscope.errors import StorageError, UsageError
 from schedscope.simulator.runs.run import simulate
+from schedscope.simulator.workloads.builder import Builder
 from schedscope.simulator.workloads.generators import hogs
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +70,7 @@ def test_scheduler_exit_is_a_warning() -> None:
     ("policy", "said"),
     [
         (OBJECTS / "none.bpf.o", "no file"),
-        (OBJECTS / "missing.bpf.o:needs=3", "ops.running needs the map events"),
+        (OBJECTS / "missing.bpf.o:needs=3", "ops.running needs the map pages"),
         (FIXTURES / "perf-sched.data", "is no ELF file"),
     ],
 )
@@ -106,3 +107,26 @@ def test_each_insertion_into_a_dispatch_queue_can_be_recorded() -> None:
     assert rows["dsq"].to_list() == [0.0] * rows.height
     assert rows["slice"].to_list() == [20e6] * rows.height
     assert rows.filter(pl.col("ts") > 0)["vtime"].to_list() == [20e6, 20e6]
+
+
+def test_a_scheduler_of_groups_hears_of_them_but_for_quotas() -> None:
+    b = Builder()
+    b.group("/heavy", weight=300, quota="20ms")
+    b.thread("a", group="/heavy").run("40ms")
+    told = simulate(b.workload(), policy=ss.scx(OBJECTS / "groups.bpf.o"))
+    assert [one for one in told.info["warnings"] if "group" in one] == [
+        "a quota of a control group ignored: groups keeps none"
+    ]
+    other = simulate(b.workload(), policy=ss.scx(OBJECTS / "fifo.bpf.o"))
+    assert "1 control group ignored: fifo has none" in other.info["warnings"]
+
+
+def test_a_program_of_the_schedulers_own_half_is_called_by_a_setting() -> None:
+    """The timer gives the CPU to two layers in turn, every 10 ms or as the program says."""
+    b = Builder()
+    b.thread("a").run("40ms")
+    b.thread("b").run("40ms")
+    plain = simulate(b.workload(), policy=ss.scx(OBJECTS / "layers.bpf.o"), cpus=1)
+    object_ = ss.scx(OBJECTS / "layers.bpf.o", rodata={"set_turn": 4})
+    often = simulate(b.workload(), policy=object_, cpus=1)
+    assert switches(often).height > 2 * switches(plain).height

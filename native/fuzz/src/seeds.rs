@@ -23,7 +23,9 @@ const DTRACE: &str = include_str!("seeds/dtrace-2.txt");
 fn objects() -> Result<Vec<Case>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scx/objects");
     let mut cases = Vec::new();
-    for name in ["fifo", "vtime", "steal", "hostile"] {
+    for name in [
+        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups", "trees",
+    ] {
         let data = std::fs::read(folder.join(format!("{name}.bpf.o")))?;
         cases.push(lone(
             crate::objects::FORMAT,

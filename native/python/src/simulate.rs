@@ -238,6 +238,12 @@ fn described(
         about.insert("name".into(), json!(name));
         about.insert("sched_ext_ops".into(), json!(made.name));
         about.insert("models".into(), json!("a compiled scheduler of sched_ext"));
+        if made.policy.shares_by_groups() {
+            about.insert(
+                "groups".into(),
+                json!("told to the scheduler, but for quotas"),
+            );
+        }
         about.insert("tunables".into(), in_force(&made.settings));
         about.insert("priorities".into(), json!(PriorityScale::Linux.name()));
         return Ok((made.policy, about, Some(made.outcome)));

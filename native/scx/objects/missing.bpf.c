@@ -3,18 +3,23 @@
 
 const volatile u32 needs;
 
-enum { NOTHING, KFUNC, WEAK_KFUNC, MAP, HELPER, MEMBER };
+enum { NOTHING, KFUNC, WEAK_KFUNC, MAP, HELPER, MEMBER, OWN_HALF };
 
-void *scx_bpf_task_cgroup(struct task_struct *p) KSYM;
-void bpf_cgroup_release(void *cgroup) KSYM;
+void scx_bpf_events(void *to, u64 size) KSYM;
 void scx_bpf_from_the_future(void) KSYM WEAK;
 
 struct {
-	UINT(type, 27); /* BPF_MAP_TYPE_RINGBUF */
-	UINT(max_entries, 4096);
-} events SEC(".maps");
+	UINT(type, 33); /* BPF_MAP_TYPE_ARENA */
+	UINT(max_entries, 16);
+} pages SEC(".maps");
 
-static void *(*bpf_ringbuf_reserve)(void *map, u64 size, u64 flags) = (void *)131;
+struct {
+	UINT(type, 31); /* BPF_MAP_TYPE_USER_RINGBUF */
+	UINT(max_entries, 4096);
+} decisions SEC(".maps");
+
+static long (*bpf_user_ringbuf_drain)(void *map, void *callback, void *ctx, u64 flags) =
+	(void *)209;
 static long (*bpf_get_stack)(void *ctx, void *to, u32 size, u64 flags) = (void *)67;
 
 struct mm_struct___own {
@@ -31,14 +36,16 @@ void missing_running(u64 *ctx)
 	struct task_struct *p = ARG(struct task_struct *, 0);
 
 	if (needs == KFUNC)
-		bpf_cgroup_release(scx_bpf_task_cgroup(p));
+		scx_bpf_events(0, 0);
 	/* Absent, so that this is never called. */
 	if (scx_bpf_from_the_future)
 		scx_bpf_from_the_future();
 	if (needs == WEAK_KFUNC)
 		scx_bpf_from_the_future();
 	if (needs == MAP)
-		bpf_ringbuf_reserve(&events, 8, 0);
+		bpf_map_lookup_elem(&pages, &needs);
+	if (needs == OWN_HALF)
+		bpf_user_ringbuf_drain(&decisions, 0, 0, 0);
 	if (needs == HELPER) {
 		u64 stack[4];
 

@@ -61,6 +61,21 @@ pub struct CoreRelocation {
 
 /// No object has more; the recursion of a hostile one ends.
 const DEEPEST: u32 = 32;
+const SPECIAL: &[&str] = &[
+    "bpf_timer",
+    "bpf_wq",
+    "bpf_spin_lock",
+    "bpf_res_spin_lock",
+    "bpf_rb_root",
+    "bpf_rb_node",
+    "bpf_list_head",
+    "bpf_list_node",
+    "bpf_refcount",
+];
+const TAGS: &[&str] = &["kptr", "kptr_untrusted", "percpu_kptr"];
+/// Members of a value, and elements of its arrays, that are looked at; this also ends the recursion
+/// of a type that contains itself.
+const MOST_PARTS: u32 = 4000;
 /// Of a name (KSYM_NAME_LEN).
 const LONGEST: usize = 512;
 /// Types that a BTF may have: vmlinux has 150,000.
@@ -220,6 +235,53 @@ impl Btf {
                 length.saturating_mul(self.size_within(*of, deepest - 1))
             }
             _ => 0,
+        }
+    }
+
+    /// (offset, bytes) of what the kernel keeps to itself in a value of this type
+    /// (btf_parse_fields): by the names of the types, and pointers tagged as the kernel's.
+    pub fn special(&self, id: u32) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let mut left = MOST_PARTS;
+        self.special_within(id, 0, &mut left, &mut found);
+        found.sort_unstable();
+        found
+    }
+
+    fn special_within(&self, id: u32, at: u32, left: &mut u32, found: &mut Vec<(u32, u32)>) {
+        let Some(fewer) = left.checked_sub(1) else {
+            return;
+        };
+        *left = fewer;
+        let (own, kind) = self.resolve(id);
+        let name = self.name(own);
+        match kind {
+            Type::Struct { size, .. } if SPECIAL.contains(&name) => found.push((at, *size)),
+            Type::Struct { members, .. } => {
+                for one in members {
+                    let at = at.saturating_add(one.offset / 8);
+                    self.special_within(one.kind, at, left, found);
+                }
+            }
+            Type::Array { of, .. } if matches!(self.resolve(*of).1, Type::Int { .. }) => {}
+            Type::Array { of, length } => {
+                let size = self.size(*of);
+                for i in 0..*length {
+                    if *left == 0 {
+                        break;
+                    }
+                    let at = at.saturating_add(i.saturating_mul(size));
+                    self.special_within(*of, at, left, found);
+                }
+            }
+            Type::Pointer(to) => {
+                if let Some((tag, Type::Alias(_))) = self.types.get(*to as usize)
+                    && TAGS.contains(&tag.as_str())
+                {
+                    found.push((at, 8));
+                }
+            }
+            _ => {}
         }
     }
 

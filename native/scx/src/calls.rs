@@ -5,11 +5,14 @@ use schedscope_sim::world::{State, World};
 
 use super::core::{Context, Core, Insert};
 use super::fault::Fault;
+use super::groups::Groups;
+use super::iterators::Iterators;
 use super::kernel_types as k;
-use super::maps::Maps;
+use super::maps::{MapKind, Maps};
 use super::masks;
-use super::memory::{MAPS, Memory, address};
+use super::memory::{MAPS, Memory, address, split};
 use super::text::formatted;
+use super::timers::SOONEST;
 use super::vm::{Answer, Kernel};
 
 macro_rules! kfuncs {
@@ -30,6 +33,18 @@ kfuncs! {
     InsertVtime: "scx_bpf_dispatch_vtime" | "scx_bpf_dsq_insert_vtime", "6.12";
     InsertVtimeArgs: "__scx_bpf_dsq_insert_vtime", "6.19";
     MoveToLocal: "scx_bpf_consume" | "scx_bpf_dsq_move_to_local", "6.12";
+    DsqIterator: "bpf_iter_scx_dsq_new", "6.12";
+    DsqNext: "bpf_iter_scx_dsq_next", "6.12";
+    DsqDestroy: "bpf_iter_scx_dsq_destroy", "6.12";
+    Move: "scx_bpf_dispatch_from_dsq" | "scx_bpf_dsq_move", "6.12";
+    MoveVtime: "scx_bpf_dispatch_vtime_from_dsq" | "scx_bpf_dsq_move_vtime", "6.12";
+    MoveSetSlice: "scx_bpf_dispatch_from_dsq_set_slice" | "scx_bpf_dsq_move_set_slice", "6.12";
+    MoveSetVtime: "scx_bpf_dispatch_from_dsq_set_vtime" | "scx_bpf_dsq_move_set_vtime", "6.12";
+    Reenqueue: "scx_bpf_reenqueue_local", "6.12";
+    TaskGroup: "scx_bpf_task_cgroup", "6.12";
+    GroupAcquire: "bpf_cgroup_acquire", "6.2";
+    GroupAncestor: "bpf_cgroup_ancestor", "6.2";
+    GroupFromId: "bpf_cgroup_from_id", "6.3";
     DispatchSlots: "scx_bpf_dispatch_nr_slots", "6.12";
     DispatchCancel: "scx_bpf_dispatch_cancel", "6.12";
     SelectDefault: "scx_bpf_select_cpu_dfl", "6.12";
@@ -86,9 +101,14 @@ kfuncs! {
     MaskAnyAnd: "bpf_cpumask_any_and_distribute", "6.5";
     MaskWeight: "bpf_cpumask_weight", "6.8";
     Nothing: "bpf_rcu_read_lock" | "bpf_rcu_read_unlock" | "bpf_preempt_disable"
-        | "bpf_preempt_enable" | "bpf_task_release", "6.2";
+        | "bpf_preempt_enable" | "bpf_task_release" | "bpf_cgroup_release", "6.2";
     TaskAcquire: "bpf_task_acquire", "6.2";
     TaskFromPid: "bpf_task_from_pid", "6.2";
+    ObjectNew: "bpf_obj_new_impl", "6.2";
+    ObjectDrop: "bpf_obj_drop_impl", "6.2";
+    TreeAdd: "bpf_rbtree_add_impl", "6.4";
+    TreeRemove: "bpf_rbtree_remove", "6.3";
+    TreeFirst: "bpf_rbtree_first", "6.3";
     NumberNew: "bpf_iter_num_new", "6.4";
     NumberNext: "bpf_iter_num_next", "6.4";
     NumberDestroy: "bpf_iter_num_destroy", "6.4";
@@ -96,6 +116,10 @@ kfuncs! {
 
 /// The number of a kfunc.
 pub fn kfunc(name: &str) -> Option<u32> {
+    // Of 7.1, with flags as a second argument: not what the name without its end is.
+    if name == "scx_bpf_dsq_move_to_local___v2" {
+        return None;
+    }
     let at = KFUNCS.iter().position(|(own, ..)| *own == name);
     at.map(|at| at as u32)
 }
@@ -113,43 +137,48 @@ const HELPERS: &[(i64, &str)] = &[
     (14, "bpf_get_current_pid_tgid"),
     (35, "bpf_get_current_task"),
     (42, "bpf_get_numa_node_id"),
+    (87, "bpf_map_push_elem"),
+    (88, "bpf_map_pop_elem"),
+    (89, "bpf_map_peek_elem"),
     (93, "bpf_spin_lock"),
     (94, "bpf_spin_unlock"),
     (113, "bpf_probe_read_kernel"),
     (115, "bpf_probe_read_kernel_str"),
     (118, "bpf_jiffies64"),
     (125, "bpf_ktime_get_boot_ns"),
+    (130, "bpf_ringbuf_output"),
+    (131, "bpf_ringbuf_reserve"),
+    (132, "bpf_ringbuf_submit"),
+    (133, "bpf_ringbuf_discard"),
+    (134, "bpf_ringbuf_query"),
     (156, "bpf_task_storage_get"),
     (157, "bpf_task_storage_delete"),
     (158, "bpf_get_current_task_btf"),
     (160, "bpf_ktime_get_coarse_ns"),
     (164, "bpf_for_each_map_elem"),
+    (165, "bpf_snprintf"),
+    (169, "bpf_timer_init"),
+    (170, "bpf_timer_set_callback"),
+    (171, "bpf_timer_start"),
+    (172, "bpf_timer_cancel"),
     (177, "bpf_trace_vprintk"),
     (181, "bpf_loop"),
     (182, "bpf_strncmp"),
     (194, "bpf_kptr_xchg"),
     (195, "bpf_map_lookup_percpu_elem"),
+    (210, "bpf_cgrp_storage_get"),
+    (211, "bpf_cgrp_storage_delete"),
 ];
 
 /// Helpers of schedulers that are not there.
 const ABSENT: &[(i64, &str)] = &[
     (12, "bpf_tail_call"),
     (25, "bpf_perf_event_output"),
-    (87, "bpf_map_push_elem"),
-    (88, "bpf_map_pop_elem"),
-    (130, "bpf_ringbuf_output"),
-    (131, "bpf_ringbuf_reserve"),
-    (132, "bpf_ringbuf_submit"),
-    (133, "bpf_ringbuf_discard"),
+    (55, "bpf_perf_event_read_value"),
     (153, "bpf_per_cpu_ptr"),
     (154, "bpf_this_cpu_ptr"),
-    (165, "bpf_snprintf"),
-    (169, "bpf_timer_init"),
-    (170, "bpf_timer_set_callback"),
-    (171, "bpf_timer_start"),
-    (172, "bpf_timer_cancel"),
+    (203, "bpf_dynptr_data"),
     (209, "bpf_user_ringbuf_drain"),
-    (210, "bpf_cgrp_storage_get"),
 ];
 
 pub fn has_helper(id: i64) -> bool {
@@ -165,6 +194,8 @@ pub fn helper_name(id: i64) -> String {
 pub struct Host<'a> {
     pub core: &'a mut Core,
     pub maps: &'a mut Maps,
+    pub groups: &'a mut Groups,
+    pub iterators: Iterators,
     pub w: &'a mut World,
 }
 
@@ -172,6 +203,7 @@ const EINVAL: i64 = -22;
 const EBUSY: i64 = -16;
 const E2BIG: i64 = -7;
 const EFAULT: i64 = -14;
+const EAGAIN: i64 = -11;
 
 /// The most turns of bpf_loop (BPF_MAX_LOOPS).
 const MOST_TURNS: u64 = 8 << 20;
@@ -193,7 +225,7 @@ impl Kernel for Host<'_> {
         match id {
             1 => word(self.maps.get(a, MAPS)?.lookup(m, b, here)?),
             2 => word(self.maps.get(a, MAPS)?.update(m, (b, c, d), here)?),
-            3 => word(self.maps.get(a, MAPS)?.delete(m, b)?),
+            3 => word(self.maps.delete(m, a, b)?),
             // Of what is not there the kernel's readers say so, and give zeroes.
             4 | 113 => {
                 let size = b.min(MOST_BYTES) as usize;
@@ -231,6 +263,8 @@ impl Kernel for Host<'_> {
                 word(current.map_or(0, |t| self.core.task(t)))
             }
             42 => value(self.core.node_of(self.w, here as Cpu) as i64),
+            87 => word(self.maps.get(a, MAPS)?.push(m, b, c)?),
+            88 | 89 => word(self.maps.get(a, MAPS)?.pop(m, b, id == 88)?),
             93 | 94 => value(0),
             118 => value(self.w.now() / self.core.jiffy),
             156 => {
@@ -238,8 +272,81 @@ impl Kernel for Host<'_> {
                     return word(0);
                 }
                 let t = self.core.task_at(b)?;
-                word(self.maps.get(a, MAPS)?.of_task(m, t, c, d & 1 == 1)?)
+                let of = (MapKind::TaskStorage, t);
+                word(self.maps.get(a, MAPS)?.storage(m, of, c, d & 1 == 1)?)
             }
+            210 => {
+                let Some(group) = self.groups.at(b)? else {
+                    return word(0);
+                };
+                let of = (MapKind::GroupStorage, group);
+                word(self.maps.get(a, MAPS)?.storage(m, of, c, d & 1 == 1)?)
+            }
+            211 => {
+                let Some(group) = self.groups.at(b)? else {
+                    return value(EINVAL);
+                };
+                word(self.maps.get(a, MAPS)?.forget_task(group))
+            }
+            130 => {
+                if c > MOST_BYTES {
+                    return value(EAGAIN);
+                }
+                let bytes = m.read(b, c as usize)?.to_vec();
+                let (ring, region, room) = self.maps.get(a, MAPS)?.ring()?;
+                let fits = ring.output(m, (region, room), &bytes)?;
+                value(if fits { 0 } else { EAGAIN })
+            }
+            131 => {
+                let (ring, region, room) = self.maps.get(a, MAPS)?.ring()?;
+                word(ring.reserve(region, room, b))
+            }
+            132 | 133 => {
+                let (region, at) = split(a);
+                let Some((_, map)) = self.maps.of_region(region) else {
+                    return Err(Fault::new(format!("gives {a:#x} as a record")));
+                };
+                map.ring()?.0.done(at)?;
+                value(0)
+            }
+            134 => {
+                let (ring, _, room) = self.maps.get(a, MAPS)?.ring()?;
+                word(ring.query(room, b))
+            }
+            165 => {
+                let text = formatted(m, c, d, args[4])?;
+                let bytes: Vec<u8> = text.bytes().chain([0]).collect();
+                let fits = bytes.len().min(b.min(MOST_BYTES) as usize);
+                if fits > 0 {
+                    m.write_from(a, &bytes[..fits - 1])?;
+                    m.write_from(a.wrapping_add(fits as u64 - 1), &[0])?;
+                }
+                value(bytes.len() as i64)
+            }
+            169 => {
+                let map = self.maps.with_timer(a)?;
+                value(self.maps.timers.init(a, map, c)?)
+            }
+            170 => value(self.maps.timers.set_callback(a, b)),
+            171 => match self.maps.timers.start(a, c, self.core.here) {
+                Ok(number) => {
+                    let from = if c & 1 == 1 { 0 } else { self.w.now() };
+                    let at = from.saturating_add(i64::try_from(b).unwrap_or(i64::MAX / 2));
+                    let id = self.timer_id(number);
+                    self.w.arm_timer(id, at.max(self.w.now() + SOONEST));
+                    value(0)
+                }
+                Err(error) => value(error),
+            },
+            172 => match self.maps.timers.cancel(a) {
+                Ok(Some(number)) => {
+                    let id = self.timer_id(number);
+                    self.w.disarm_timer(id);
+                    value(1)
+                }
+                Ok(None) => value(0),
+                Err(error) => value(error),
+            },
             157 => {
                 let t = self.core.task_at(b)?;
                 word(self.maps.get(a, MAPS)?.forget_task(t))
@@ -276,6 +383,10 @@ impl Kernel for Host<'_> {
                 helper_name(other.into())
             ))),
         }
+    }
+
+    fn sorted(&mut self, root: u64, node: u64, at: usize) {
+        self.maps.trees.put(root, node, at);
     }
 
     fn kfunc(&mut self, m: &mut Memory, number: u32, args: [u64; 5]) -> Result<Answer, Fault> {
@@ -321,6 +432,33 @@ impl Kernel for Host<'_> {
                 self.insert(m, a, queue, slice, flags, Some(vtime))
             }
             K::MoveToLocal => self.move_to_local(m, a),
+            K::DsqIterator => self.new_iterator(m, a, b, c),
+            K::DsqNext => self.next_of_dsq(m, a),
+            K::DsqDestroy => {
+                self.iterators.destroy(m, a)?;
+                value(0)
+            }
+            K::Move => self.move_from_dsq(m, a, b, c, d, false),
+            K::MoveVtime => self.move_from_dsq(m, a, b, c, d, true),
+            K::MoveSetSlice => {
+                self.iterators.get(m, a)?.slice = Some(b);
+                value(0)
+            }
+            K::MoveSetVtime => {
+                self.iterators.get(m, a)?.vtime = Some(b);
+                value(0)
+            }
+            K::Reenqueue => self.reenqueue(m),
+            K::TaskGroup => {
+                let t = self.core.task_at(a)?;
+                word(self.groups.of_thread(t))
+            }
+            K::GroupAcquire => word(a),
+            K::GroupAncestor => match self.groups.at(a)? {
+                Some(group) => word(self.groups.ancestor(group, b as i32)),
+                None => word(0),
+            },
+            K::GroupFromId => word(self.groups.with_id(a)),
             K::DispatchSlots => match self.core.context {
                 Context::Dispatch => value((self.core.batch - self.core.buffer.len()) as i64),
                 _ => value(0),
@@ -458,6 +596,25 @@ impl Kernel for Host<'_> {
                 });
                 word(there.map_or(0, |t| self.core.task(t as u32)))
             }
+            K::ObjectNew => match self.maps.sizes.get(&a).copied() {
+                Some(size) => word(self.maps.trees.create(m, size)?),
+                None => Err(Fault::new(format!("makes an object of the type {a}"))),
+            },
+            K::ObjectDrop => {
+                self.maps.trees.drop(a)?;
+                value(0)
+            }
+            K::TreeAdd => match self.maps.trees.add(a, b)? {
+                Some(others) => Ok(Answer::Sorted {
+                    code: c,
+                    root: a,
+                    node: b,
+                    others,
+                }),
+                None => value(EINVAL),
+            },
+            K::TreeRemove => word(self.maps.trees.remove(a, b)),
+            K::TreeFirst => word(self.maps.trees.first(a)),
             // struct bpf_iter_num: the number before the next, and the end.
             K::NumberNew => {
                 let (from, to) = (b as i32, c as i32);
@@ -540,7 +697,7 @@ impl Host<'_> {
                 self.core.error(self.w, "dispatch buffer overflow".into());
                 return value(0);
             }
-            Context::Other => {
+            Context::Other | Context::Release | Context::Timer => {
                 return Err(Fault::new(
                     "inserts into a DSQ, which only select_cpu, enqueue and dispatch may",
                 ));
@@ -571,8 +728,13 @@ impl Host<'_> {
         value(1)
     }
 
+    /// Timers of the engine: the watchdog's, one of each CPU, then the scheduler's own.
+    fn timer_id(&self, number: u32) -> u32 {
+        1 + self.w.ncpu() as u32 + number
+    }
+
     /// The decision, for who asked for the policy's own series: dsq, slice, vtime.
-    fn record(&mut self, t: u32, queue: u64, slice: u64, vtime: Option<u64>) {
+    pub(super) fn record(&mut self, t: u32, queue: u64, slice: u64, vtime: Option<u64>) {
         if !self.w.recording() {
             return;
         }

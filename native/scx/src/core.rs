@@ -29,6 +29,10 @@ pub enum Context {
     /// ops.select_cpu or ops.enqueue of this thread: it may be inserted directly.
     Enqueue(Tid),
     Dispatch,
+    /// ops.cpu_release
+    Release,
+    /// A timer, or a program run before the scheduler begins.
+    Timer,
     Other,
 }
 
@@ -81,6 +85,8 @@ pub struct Core {
     /// Threads that this round of dispatch has moved.
     pub dispatched: u32,
     pub kicks: Vec<(Cpu, u64)>,
+    /// Threads that ops.cpu_release gives back to ops.enqueue.
+    pub again: Vec<Tid>,
     pub here: Cpu,
     /// The CPU that is choosing a thread.
     pub choosing: Option<Cpu>,
@@ -155,6 +161,7 @@ impl Core {
             batch: 0,
             dispatched: 0,
             kicks: Vec::new(),
+            again: Vec::new(),
             here: 0,
             choosing: None,
             current: vec![None; ncpu],
@@ -251,6 +258,10 @@ impl Core {
 
     pub fn set_slice(&self, m: &mut Memory, t: Tid, slice: u64) {
         m.put64(self.tasks, self.place(t, self.places.slice), slice);
+    }
+
+    pub fn vtime(&self, m: &Memory, t: Tid) -> u64 {
+        m.get64(self.tasks, self.place(t, self.places.vtime))
     }
 
     pub fn set_vtime(&self, m: &mut Memory, t: Tid, vtime: u64) {
@@ -666,12 +677,21 @@ impl Core {
     }
 
     /// struct scx_init_task_args, and who the parent is.
-    pub fn init_args(&self, m: &mut Memory, parent: Option<Tid>, child: Tid) -> u64 {
+    pub fn init_args(&self, m: &mut Memory, parent: Option<Tid>, child: Tid, group: u64) -> u64 {
         let parent_at = parent.map_or(0, |parent| self.task(parent));
         for member in self.parents {
             m.put64(self.tasks, self.place(child, member), parent_at);
         }
         m.put64(self.args, 0, parent.is_some().into());
+        m.put64(self.args, 8, group);
+        self.empty_args()
+    }
+
+    /// struct scx_cgroup_init_args: without a limit of bandwidth (RUNTIME_INF).
+    pub fn group_args(&self, m: &mut Memory, weight: u32) -> u64 {
+        for (at, word) in [(0, weight.into()), (8, 100_000), (16, u64::MAX), (24, 0)] {
+            m.put64(self.args, at, word);
+        }
         self.empty_args()
     }
 

@@ -10,7 +10,7 @@ const EXISTS: u32 = 2;
 const SIGNED: u32 = 3;
 const LEFT_SHIFT: u32 = 4;
 const RIGHT_SHIFT: u32 = 5;
-const LOCAL_ID: u32 = 6;
+pub const LOCAL_ID: u32 = 6;
 const TYPE_EXISTS: u32 = 8;
 const TYPE_SIZE: u32 = 9;
 const ENUMERATOR_EXISTS: u32 = 10;
@@ -32,9 +32,17 @@ pub fn without_flavour(name: &str) -> &str {
     found.map_or(name, |at| &name[..at])
 }
 
+/// The name of a type; of a struct without one that of its typedef, such as `kuid_t`.
+fn called(btf: &Btf, alias: u32, id: u32) -> &str {
+    match btf.name(id) {
+        "" => btf.name(alias),
+        name => without_flavour(name),
+    }
+}
+
 pub fn resolve(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Found {
     let (root, found) = btf.resolve(one.root);
-    let name = without_flavour(btf.name(root));
+    let name = called(btf, one.root, root);
     let number = |yes: bool| Found::Value(u64::from(yes), None);
     match one.kind {
         LOCAL_ID => return Found::Value(root.into(), None),
@@ -78,8 +86,11 @@ pub fn resolve(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Found {
 /// Follows the path "0:26:3" by names; an error names what the model lacks.
 fn member(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Result<Place, String> {
     let (mut id, mut local) = btf.resolve(one.root);
-    let name = without_flavour(btf.name(id));
-    let mut said = format!("struct {name}");
+    let name = called(btf, one.root, id);
+    let mut said = match name {
+        "" => "a struct without a name".into(),
+        name => format!("struct {name}"),
+    };
     let lacks = |said: &str| Err(said.to_string());
     let Some(mut within) = kernel.has(name) else {
         return lacks(&said);

@@ -70,6 +70,13 @@ const STRUCTS: &[Declared] = &[
             ("real_parent", Pointer),
             ("parent", Pointer),
             ("group_leader", Pointer),
+            ("cgroups", Pointer),
+            // No policy of memory, and counts that the fair class keeps: 0 for threads of ext.
+            ("mempolicy", Pointer),
+            ("wakee_flips", U32),
+            ("wakee_flip_decay_ts", U64),
+            ("last_wakee", Pointer),
+            ("sched_task_group", Pointer),
             ("start_time", U64),
             ("start_boottime", U64),
             ("nvcsw", U64),
@@ -92,7 +99,39 @@ const STRUCTS: &[Declared] = &[
             ("scx", Struct("scx_rq")),
         ],
     ),
-    ("scx_init_task_args", &[("fork", U8)]),
+    (
+        "kernfs_node",
+        &[
+            ("id", U64),
+            ("name", Pointer),
+            ("parent", Pointer),
+            ("__parent", Pointer),
+        ],
+    ),
+    (
+        "cgroup_subsys_state",
+        &[("cgroup", Pointer), ("parent", Pointer)],
+    ),
+    (
+        "cgroup",
+        &[
+            ("self", Struct("cgroup_subsys_state")),
+            ("level", S32),
+            ("kn", Pointer),
+        ],
+    ),
+    ("css_set", &[("dfl_cgrp", Pointer)]),
+    ("task_group", &[("css", Struct("cgroup_subsys_state"))]),
+    (
+        "scx_cgroup_init_args",
+        &[
+            ("weight", U32),
+            ("bw_period_us", U64),
+            ("bw_quota_us", U64),
+            ("bw_burst_us", U64),
+        ],
+    ),
+    ("scx_init_task_args", &[("fork", U8), ("cgroup", Pointer)]),
     ("scx_exit_task_args", &[("cancelled", U8)]),
     (
         "scx_cpu_release_args",
@@ -136,12 +175,15 @@ pub const WAKE_SYNC: u64 = 0x10;
 
 pub const KICK_IDLE: u64 = 1;
 pub const KICK_PREEMPT: u64 = 2;
+pub const ENQ_REENQ: u64 = 1 << 40;
+pub const DSQ_ITER_REV: u64 = 1 << 16;
 pub const PICK_IDLE_CORE: u64 = 1;
 
 pub const OPS_KEEP_BUILTIN_IDLE: u64 = 1;
 pub const OPS_ENQ_LAST: u64 = 2;
 pub const OPS_ENQ_EXITING: u64 = 4;
 pub const OPS_SWITCH_PARTIAL: u64 = 8;
+pub const OPS_BUILTIN_IDLE_PER_NODE: u64 = 64;
 /// ENQ_MIGRATION_DISABLED, ALLOW_QUEUED_WAKEUP, HAS_CGROUP_WEIGHT: nothing that is
 /// simulated depends on them.
 pub const OPS_WITHOUT_EFFECT: u64 = 16 | 32 | 1 << 16;
@@ -170,7 +212,8 @@ const ENUMERATORS: &[(&str, u64)] = &[
     ("SCX_ENQ_HEAD", ENQ_HEAD),
     ("SCX_ENQ_CPU_SELECTED", ENQ_CPU_SELECTED),
     ("SCX_ENQ_PREEMPT", ENQ_PREEMPT),
-    ("SCX_ENQ_REENQ", 1 << 40),
+    ("SCX_ENQ_REENQ", ENQ_REENQ),
+    ("SCX_DSQ_ITER_REV", DSQ_ITER_REV),
     ("SCX_ENQ_LAST", ENQ_LAST),
     ("SCX_ENQ_CLEAR_OPSS", 1 << 56),
     ("SCX_ENQ_DSQ_PRIQ", 1 << 57),
@@ -190,7 +233,7 @@ const ENUMERATORS: &[(&str, u64)] = &[
     ("SCX_OPS_SWITCH_PARTIAL", OPS_SWITCH_PARTIAL),
     ("SCX_OPS_ENQ_MIGRATION_DISABLED", 16),
     ("SCX_OPS_ALLOW_QUEUED_WAKEUP", 32),
-    ("SCX_OPS_BUILTIN_IDLE_PER_NODE", 64),
+    ("SCX_OPS_BUILTIN_IDLE_PER_NODE", OPS_BUILTIN_IDLE_PER_NODE),
     ("SCX_TASK_QUEUED", TASK_QUEUED as u64),
     ("SCX_TASK_RESET_RUNNABLE_AT", 4),
     ("SCX_TASK_DEQD_FOR_SLEEP", 8),

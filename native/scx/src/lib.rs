@@ -9,6 +9,8 @@ mod calls;
 mod core;
 mod core_relocation;
 mod fault;
+mod groups;
+mod iterators;
 mod kernel_types;
 mod load;
 mod maps;
@@ -18,8 +20,11 @@ mod operations;
 mod policy;
 mod queues;
 mod reach;
+mod rings;
 mod settings;
 mod text;
+mod timers;
+mod trees;
 mod vm;
 
 use std::sync::{Arc, Mutex};
@@ -33,7 +38,7 @@ use schedscope_sim::policy::{RtQueues, Settings, Tunable};
 use schedscope_sim::workload::Workload;
 
 use crate::core::Core;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, plain};
 use crate::operations::Callback;
 
 /// What may be set beside the object's own variables.
@@ -72,14 +77,25 @@ pub fn make(
     let hz = settings.int("hz") as u32;
     let mut loaded = load::load(bytes, &variables, hz).map_err(|error| error.at(file))?;
     let too_large = |fault: fault::Fault| load::refused(format!("it {}", fault.what)).at(file);
-    for which in Callback::ALL {
-        let Some(entry) = loaded.operations.entry(*which) else {
-            continue;
-        };
-        let lacks = reach::first_missing(&loaded.code, &loaded.memory, entry as usize);
-        if let Some(what) = lacks.and_then(|number| loaded.missing.get(number)) {
+    let entries = Callback::ALL.iter().filter_map(|which| {
+        let entry = loaded.operations.entry(*which)?;
+        Some((format!("ops.{}", which.name()), entry))
+    });
+    let before = loaded.before.iter().map(|(entry, _)| {
+        let named = loaded
+            .functions
+            .iter()
+            .find(|(_, at)| *at == *entry as usize);
+        (
+            named.map_or_else(String::new, |(name, _)| name.clone()),
+            *entry,
+        )
+    });
+    for (called, entry) in entries.chain(before) {
+        let lacks = reach::missing(&loaded.code, &loaded.memory, entry as usize);
+        if let Some(what) = lacks.first().and_then(|number| loaded.missing.get(*number)) {
             let error = Error::usage(
-                format!("ops.{} needs {what}, which is not simulated", which.name()),
+                plain(&format!("{called} needs {what}, which is not simulated")),
                 "what docs/policies/sched_ext-objects.md lists",
                 "settings (rodata=, --set) may keep the scheduler from using it",
             );
@@ -87,11 +103,21 @@ pub fn make(
         }
     }
     let (ncpu, n) = (machine.ncpu(), load.threads.len());
+    let per_node = loaded.operations.flags & kernel_types::OPS_BUILTIN_IDLE_PER_NODE != 0;
+    if per_node && machine.node_groups().len() > 1 {
+        let error = Error::usage(
+            "it has the flag SCX_OPS_BUILTIN_IDLE_PER_NODE, and the machine several NUMA nodes",
+            "a machine of one node",
+            "docs/policies/sched_ext-objects.md says what is simulated",
+        );
+        return Err(error.at(file));
+    }
     loaded
         .maps
-        .create(&mut loaded.memory, ncpu, n)
+        .create(&mut loaded.memory, ncpu, (n, load.groups.len() + 1))
         .map_err(too_large)?;
     let mut core = Core::new(&mut loaded.memory, load, ncpu).map_err(too_large)?;
+    let groups = groups::Groups::new(&mut loaded.memory, load, &core).map_err(too_large)?;
     core.jiffy = 1_000_000_000 / i64::from(hz);
     let machine =
         vm::Machine::new(loaded.code, loaded.memory, loaded.missing).map_err(too_large)?;
@@ -101,10 +127,12 @@ pub fn make(
         file: file.into(),
         machine,
         maps: loaded.maps,
+        groups,
         operations: loaded.operations,
         core,
         rt: RtQueues::unlimited(ncpu, n, &settings),
         functions: loaded.functions,
+        before: loaded.before,
         hz,
         previous: vec![None; ncpu],
         released: vec![false; ncpu],

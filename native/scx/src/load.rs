@@ -9,12 +9,12 @@ use rustc_hash::FxHashMap;
 
 use super::btf::{Btf, CoreRelocation, Type};
 use super::calls;
-use super::core_relocation::{Found, resolve, without_flavour};
+use super::core_relocation::{Found, LOCAL_ID, resolve, without_flavour};
 use super::kernel_types::{KernelTypes, enumerator};
 use super::maps::Maps;
 use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, address};
 use super::operations::Operations;
-use super::settings::set_variable;
+use super::settings::{numbers, set_variable};
 use super::vm::{CALL, HELPER, Insn, KFUNC, LDDW, LOCAL, POISON};
 use crate::error::{Error, Result, plain};
 
@@ -26,6 +26,10 @@ pub const LARGEST: usize = 64 << 20;
 const MOST_INSNS: usize = 250_000;
 /// What LINUX_KERNEL_VERSION says: 6.18.
 const VERSION: u64 = 6 << 16 | 18 << 8;
+/// CONFIG_NR_CPUS of distributions' kernels.
+const NR_CPUS: u64 = 8192;
+/// A setting that is a text has no more.
+const LARGEST_SETTING: u32 = 4096;
 
 /// A scheduler, ready to be run.
 pub struct Loaded {
@@ -37,6 +41,9 @@ pub struct Loaded {
     pub operations: Operations,
     /// The functions: their name, and where they begin.
     pub functions: Vec<(String, usize)>,
+    /// Programs that the scheduler's own half would run before it begins: their first instruction,
+    /// and the numbers that they get.
+    pub before: Vec<(u32, Vec<i32>)>,
 }
 
 pub fn refused(what: impl Into<String>) -> Error {
@@ -94,7 +101,8 @@ struct Loading<'a> {
     missing: Vec<String>,
     names: Vec<(String, usize)>,
     hz: u32,
-    config: Option<(u32, u32)>,
+    config: FxHashMap<String, u64>,
+    before: Vec<(String, Vec<i32>)>,
 }
 
 impl<'a> Loading<'a> {
@@ -154,7 +162,8 @@ impl<'a> Loading<'a> {
             missing: Vec::new(),
             names,
             hz,
-            config: None,
+            config: FxHashMap::default(),
+            before: Vec::new(),
         })
     }
 
@@ -195,6 +204,12 @@ impl<'a> Loading<'a> {
             }
         }
         for (name, value) in settings {
+            if self.is_program(name) {
+                for call in value.split('/') {
+                    self.before.push((name.clone(), numbers(name, call)?));
+                }
+                continue;
+            }
             let Some((region, at, id)) = places.get(name.as_str()) else {
                 let mut known: Vec<&str> = places.keys().copied().collect();
                 known.retain(|name| !name.starts_with("__") && !name.starts_with('_'));
@@ -217,6 +232,15 @@ impl<'a> Loading<'a> {
         Ok(())
     }
 
+    /// A program for BPF_PROG_RUN, which the scheduler's own half calls.
+    fn is_program(&self, name: &str) -> bool {
+        let own = self.at.elf.section_by_name("syscall");
+        own.is_some_and(|own| {
+            let mut all = self.at.elf.symbols();
+            all.any(|one| one.name() == Ok(name) && one.section_index() == Some(own.index()))
+        })
+    }
+
     fn start_of(&self, name: &str) -> Option<usize> {
         let found = self.names.iter().find(|(called, _)| called == name);
         found.map(|(_, start)| *start)
@@ -234,6 +258,10 @@ impl<'a> Loading<'a> {
             match resolve(&self.btf, one, &self.kernel) {
                 Found::Missing(what) => self.poison(at, what),
                 Found::Value(value, size) => {
+                    if one.kind == LOCAL_ID {
+                        let size = self.btf.size(one.root);
+                        self.maps.sizes.insert(value, size);
+                    }
                     let place = &mut self.code[at];
                     match insn.op & 7 {
                         // Loads and stores: the offset, and the width if the model's differs.
@@ -314,7 +342,9 @@ impl<'a> Loading<'a> {
                 let offset = value.wrapping_add(insn.imm) as u32;
                 self.code[at].imm = address(*region, offset) as i64;
             } else {
-                return Err(refused(format!("it takes the address of {name}")));
+                let own = self.at.elf.section_by_index(section).ok();
+                let own = own.and_then(|own| own.name().ok().map(String::from));
+                self.poison(at, format!("variables of {}", own.unwrap_or(name)));
             }
         }
         for at in 0..self.code.len() {
@@ -339,17 +369,21 @@ impl<'a> Loading<'a> {
             }
             return;
         }
-        let config = self.btf.section(".kconfig").any(|(own, _)| own == name);
+        let config = self.btf.section(".kconfig").find(|(own, _)| *own == name);
+        let size = config.map(|(_, id)| self.btf.size(id));
         let number = calls::kfunc(name).or_else(|| calls::kfunc(plain));
         if let Some(number) = number {
             self.code[at].imm = address(KFUNCS, number) as i64;
-        } else if config && matches!(name, "CONFIG_HZ" | "LINUX_KERNEL_VERSION") {
-            let value = if name == "CONFIG_HZ" {
-                u64::from(self.hz)
-            } else {
-                VERSION
+        } else if let Some(size) = size {
+            let value = match name {
+                "CONFIG_HZ" => Some(self.hz.into()),
+                "LINUX_KERNEL_VERSION" => Some(VERSION),
+                "CONFIG_NR_CPUS" => Some(NR_CPUS),
+                "CONFIG_X86_64" | "CONFIG_NO_HZ_IDLE" | "CONFIG_PREEMPT_RCU" => Some(1),
+                // What a configuration lacks is 0 for libbpf.
+                _ => weak.then_some(0),
             };
-            match self.config(value) {
+            match value.and_then(|value| self.config(name, size, value)) {
                 Some(place) => self.code[at].imm = place as i64,
                 None => self.poison(at, format!("the setting {name}")),
             }
@@ -360,30 +394,70 @@ impl<'a> Loading<'a> {
         }
     }
 
-    /// A word of `.kconfig`.
-    fn config(&mut self, value: u64) -> Option<u64> {
-        let (region, at) = match self.config {
-            Some(place) => place,
-            None => (self.memory.add(".kconfig", 64, Access::ReadOnly).ok()?, 0),
-        };
-        if at + 8 > 64 {
-            return None;
+    /// Where a setting of the kernel's is, in `.kconfig`.
+    fn config(&mut self, name: &str, size: u32, value: u64) -> Option<u64> {
+        if let Some(place) = self.config.get(name) {
+            return Some(*place);
         }
-        self.memory.put64(region, at, value);
-        self.config = Some((region, at + 8));
-        Some(address(region, at))
+        let room = (size.min(LARGEST_SETTING) as usize).max(8);
+        let region = self.memory.add(".kconfig", room, Access::ReadOnly).ok()?;
+        self.memory.put64(region, 0, value);
+        self.config.insert(name.into(), address(region, 0));
+        Some(address(region, 0))
     }
 
     fn map(&mut self, at: usize, name: &str, kind: SymbolKind) {
         let number = match self.maps.find(name) {
             Some(number) => Ok(number),
             None if kind == SymbolKind::Section => Err(format!("a map without a name in {name}")),
-            None => self.maps.declare(&self.btf, name),
+            None => self.declare(name),
         };
         match number {
             Ok(number) => self.code[at].imm = address(MAPS, number) as i64,
             Err(what) => self.poison(at, what),
         }
+    }
+
+    /// A map, and of an array of maps those, which relocations of `.maps` name.
+    fn declare(&mut self, name: &str) -> std::result::Result<u32, String> {
+        let number = self.maps.declare(&self.btf, name)?;
+        let inner_at = self.maps.at(number).map_or(0, |map| map.inner_at);
+        if inner_at == 0 {
+            return Ok(number);
+        }
+        let all = || self.at.elf.symbols();
+        let own = all().find(|symbol| symbol.name() == Ok(name));
+        let section = self
+            .at
+            .maps
+            .and_then(|at| self.at.elf.section_by_index(at).ok());
+        let (Some(own), Some(section)) = (own, section) else {
+            return Ok(number);
+        };
+        let from = own.address().saturating_add(inner_at.into());
+        let end = own.address().saturating_add(own.size());
+        let mut found = Vec::new();
+        for (offset, relocation) in section.relocations() {
+            let RelocationTarget::Symbol(symbol) = relocation.target() else {
+                continue;
+            };
+            let symbol = self.at.elf.symbol_by_index(symbol);
+            let called = symbol.and_then(|symbol| symbol.name().map(String::from));
+            if let (true, Ok(called)) = ((from..end).contains(&offset), called) {
+                found.push(((offset - from) as usize / 8, called));
+            }
+        }
+        for (at, called) in found {
+            let inner = match self.maps.find(&called) {
+                Some(inner) => inner,
+                // No map lies in itself: each level is declared once.
+                None => self.maps.declare(&self.btf, &called)?,
+            };
+            if let Some(map) = self.maps.at(number) {
+                map.hold(at, inner);
+            }
+        }
+        Ok(number)
     }
 
     fn finish(self) -> Result<Loaded> {
@@ -397,6 +471,12 @@ impl<'a> Loading<'a> {
             .collect();
         functions.sort_by_key(|(_, at)| *at);
         let operations = self.operations(&functions)?;
+        let start = |name: &String| functions.iter().find(|(called, _)| called == name);
+        let before = self
+            .before
+            .iter()
+            .filter_map(|(name, numbers)| Some((start(name)?.1 as u32, numbers.clone())));
+        let before = before.collect();
         Ok(Loaded {
             code: self.code,
             memory: self.memory,
@@ -404,6 +484,7 @@ impl<'a> Loading<'a> {
             missing: self.missing,
             operations,
             functions,
+            before,
         })
     }
 

@@ -1,18 +1,29 @@
-//! Maps of an object (kernel/bpf/{arraymap,hashtab,bpf_task_storage}.c, Linux 6.12). Which entry
-//! an LRU map gives up is exact here: the one used longest ago; the kernel's choice is near that.
-use std::collections::BTreeMap;
+//! Maps of an object (kernel/bpf/{arraymap,hashtab,queue_stack_maps,map_in_map}.c and
+//! bpf_task_storage.c, bpf_cgrp_storage.c, Linux 6.12). Which entry an LRU map gives up is exact
+//! here: the one used longest ago; the kernel's choice is near that.
+use std::collections::{BTreeMap, VecDeque};
 
 use rustc_hash::FxHashMap;
 
 use super::btf::{Btf, Type};
 use super::fault::Fault;
-use super::memory::{Access, Memory, address, split};
+use super::memory::{Access, MAPS, Memory, address, split};
+use super::rings::Ring;
+use super::timers::{SIZE, Timers};
+use super::trees::Trees;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MapKind {
     Array,
     Hash,
+    /// Storage of each thread or, the second, of each control group.
     TaskStorage,
+    GroupStorage,
+    Queue,
+    Stack,
+    Ring,
+    /// An array of other maps, fixed in the object.
+    OfMaps,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +59,9 @@ const KINDS: &[(u32, &str)] = &[
     (33, "ARENA"),
 ];
 
+/// BPF_MAP_TYPE_USER_RINGBUF
+const USER_RING: u32 = 31;
+
 fn shape(kind: u32) -> Option<Shape> {
     let (kind, per_cpu, lru) = match kind {
         1 => (MapKind::Hash, false, false),
@@ -56,7 +70,12 @@ fn shape(kind: u32) -> Option<Shape> {
         6 => (MapKind::Array, true, false),
         9 => (MapKind::Hash, false, true),
         10 => (MapKind::Hash, true, true),
+        12 => (MapKind::OfMaps, false, false),
+        22 => (MapKind::Queue, false, false),
+        23 => (MapKind::Stack, false, false),
+        27 => (MapKind::Ring, false, false),
         29 => (MapKind::TaskStorage, false, false),
+        32 => (MapKind::GroupStorage, false, false),
         _ => return None,
     };
     Some(Shape { kind, per_cpu, lru })
@@ -79,14 +98,30 @@ pub struct Map {
     by_age: BTreeMap<u64, u32>,
     age: Vec<u64>,
     clock: u64,
-    /// Of task storage: the entry of each thread.
+    /// Of task storage: the entry of each thread; of that of groups: of each group.
     of_task: Vec<Option<u32>>,
+    /// (offset, bytes) in a value that no update writes: timers, locks, pointers of the kernel's.
+    special: Vec<(u32, u32)>,
+    /// Of a queue or stack: its entries from the oldest on.
+    order: VecDeque<u32>,
+    pub(crate) ring: Ring,
+    /// Of an array of maps: those.
+    pub inner: Vec<Option<u32>>,
+    /// Where the object's variable has them.
+    pub inner_at: u32,
 }
 
 #[derive(Debug, Default)]
 pub struct Maps {
     all: Vec<Map>,
+    pub timers: Timers,
+    pub trees: Trees,
+    /// Sizes of the object's own types that it makes objects of.
+    pub sizes: FxHashMap<u64, u32>,
 }
+
+/// Maps in an array of maps.
+const MOST_INNER: usize = 4096;
 
 const ENOENT: i64 = -2;
 const E2BIG: i64 = -7;
@@ -114,9 +149,20 @@ impl Maps {
             return Err(unknown());
         };
         let (mut kind, mut key, mut value, mut entries) = (0, 0, 0, 0);
+        let (mut inner, mut other) = (0, None);
+        let mut special = Vec::new();
         for member in members {
-            let Type::Pointer(to) = btf.resolve(member.kind).1 else {
-                return Err(format!("{} of the map {name}", member.name));
+            let to = match btf.resolve(member.kind).1 {
+                Type::Pointer(to) => to,
+                // The maps of an array of maps: which they are is in relocations.
+                Type::Array { .. } if member.name == "values" => {
+                    inner = member.offset / 8;
+                    continue;
+                }
+                _ => {
+                    other = Some(format!("{} of the map {name}", member.name));
+                    continue;
+                }
             };
             let count = match btf.resolve(*to).1 {
                 Type::Array { length, .. } => *length,
@@ -128,17 +174,41 @@ impl Maps {
                 "key_size" => key = count,
                 "value_size" => value = count,
                 "key" => key = btf.size(*to),
-                "value" => value = btf.size(*to),
-                "map_flags" | "pinning" | "map_extra" => {}
-                other => return Err(format!("{other} of the map {name}")),
+                "value" => {
+                    value = btf.size(*to);
+                    special = btf.special(*to);
+                }
+                "map_flags" | "pinning" => {}
+                more => other = Some(format!("{more} of the map {name}")),
             }
         }
         let Some(shape) = shape(kind) else {
+            if kind == USER_RING {
+                return Err(format!(
+                    "its own user-space half, which fills the map {name}"
+                ));
+            }
             let called = KINDS.iter().find(|(number, _)| *number == kind);
             let called = called.map_or_else(|| kind.to_string(), |(_, name)| (*name).to_string());
             return Err(format!("the map {name} of type BPF_MAP_TYPE_{called}"));
         };
-        if key == 0 || value == 0 || value > 1 << 20 || key > 512 {
+        if let Some(other) = other {
+            return Err(other);
+        }
+        let (no_key, no_value) = match shape.kind {
+            MapKind::Queue | MapKind::Stack => (true, false),
+            MapKind::Ring => (true, true),
+            MapKind::OfMaps => {
+                value = 4;
+                (false, false)
+            }
+            _ => (false, false),
+        };
+        // Of pages, as many as a power of two (adjust_ringbuf_sz of libbpf).
+        if shape.kind == MapKind::Ring {
+            entries = entries.clamp(4096, 1 << 30).next_power_of_two();
+        }
+        if (key == 0) != no_key || (value == 0) != no_value || value > 1 << 20 || key > 512 {
             return Err(format!(
                 "the map {name} with keys of {key} and values of {value} bytes"
             ));
@@ -158,6 +228,11 @@ impl Maps {
             age: Vec::new(),
             clock: 0,
             of_task: Vec::new(),
+            special,
+            order: VecDeque::new(),
+            ring: Ring::default(),
+            inner: Vec::new(),
+            inner_at: inner,
         });
         Ok(self.all.len() as u32 - 1)
     }
@@ -167,23 +242,77 @@ impl Maps {
         &mut self,
         memory: &mut Memory,
         ncpu: usize,
-        nthreads: usize,
+        (nthreads, ngroups): (usize, usize),
     ) -> Result<(), Fault> {
+        self.timers.key = memory.add("the key of a timer", 8, Access::ReadOnly)?;
         for map in &mut self.all {
             if map.shape.per_cpu {
                 map.ncpu = ncpu as u32;
             }
             let size = match map.shape.kind {
                 MapKind::Array => (map.stride() as usize).saturating_mul(map.entries as usize),
+                MapKind::Ring => map.entries as usize,
                 _ => 0,
             };
             let name = format!("the map {}", map.name);
             map.region = memory.add(&name, size, Access::Write)?;
-            if map.shape.kind == MapKind::TaskStorage {
-                map.of_task = vec![None; nthreads];
+            match map.shape.kind {
+                MapKind::TaskStorage => map.of_task = vec![None; nthreads],
+                MapKind::GroupStorage => map.of_task = vec![None; ngroups],
+                _ => {}
             }
         }
         Ok(())
+    }
+
+    /// bpf_map_delete_elem; a timer in the value is gone, too.
+    pub fn delete(&mut self, memory: &Memory, handle: u64, key: u64) -> Result<u64, Fault> {
+        let map = self.get(handle, MAPS)?;
+        let value = match map.shape.kind {
+            MapKind::Hash => map.lookup(memory, key, 0)?,
+            _ => 0,
+        };
+        let (answer, special) = (map.delete(memory, key)?, map.special.clone());
+        for (at, _) in special.iter().filter(|_| value != 0) {
+            self.timers.forget(value + u64::from(*at));
+        }
+        Ok(answer)
+    }
+
+    /// The map in which a timer lies that `at` points to.
+    pub fn with_timer(&mut self, at: u64) -> Result<u32, Fault> {
+        let found = self.of_region(split(at).0);
+        let found = found.filter(|(_, map)| !map.shape.per_cpu && !map.shape.lru);
+        match found {
+            Some((number, map)) if map.has_special(at, SIZE) => Ok(number),
+            _ => Err(Fault::new(format!("gives {at:#x} as a timer in a map"))),
+        }
+    }
+
+    pub fn at(&mut self, number: u32) -> Option<&mut Map> {
+        self.all.get_mut(number as usize)
+    }
+
+    /// The map whose memory is this region, and its number.
+    pub fn of_region(&mut self, region: u32) -> Option<(u32, &mut Map)> {
+        let at = self.all.iter().position(|map| map.region == region)?;
+        Some((at as u32, &mut self.all[at]))
+    }
+
+    /// What the kernel's pointers in the storage of thread `t` point to: it is released with that
+    /// (bpf_obj_free_fields).
+    pub fn held_by(&self, m: &Memory, t: u32) -> Vec<u64> {
+        let storage = self
+            .all
+            .iter()
+            .filter(|map| map.shape.kind == MapKind::TaskStorage);
+        let found = storage.flat_map(|map| {
+            let entry = map.of_task.get(t as usize).copied().flatten();
+            let value = entry.map(|entry| map.place(entry, 0));
+            let pointers = map.special.iter().filter(|(_, size)| *size == 8);
+            pointers.filter_map(move |(at, _)| m.load(value? + u64::from(*at), 8).ok())
+        });
+        found.filter(|at| *at != 0).collect()
     }
 
     /// A thread has ended, and its storage with it.
@@ -251,7 +380,12 @@ impl Map {
         let entry = match self.shape.kind {
             MapKind::Array => self.array_index(key),
             MapKind::Hash => self.index.get(key).copied(),
-            MapKind::TaskStorage => return Err(self.by_key()),
+            MapKind::OfMaps => {
+                let inner = self.array_index(key);
+                let inner = inner.and_then(|at| self.inner.get(at as usize).copied().flatten());
+                return Ok(inner.map_or(0, |number| address(MAPS, number)));
+            }
+            _ => return Err(self.by_key()),
         };
         let Some(entry) = entry else { return Ok(0) };
         self.touch(entry);
@@ -259,7 +393,10 @@ impl Map {
     }
 
     fn by_key(&self) -> Fault {
-        Fault::new(format!("uses the task storage {} with a key", self.name))
+        Fault::new(format!(
+            "uses the map {} with a key, which it has not",
+            self.name
+        ))
     }
 
     pub fn update(
@@ -275,7 +412,6 @@ impl Map {
         }
         let flags = flags & 3;
         let entry = match self.shape.kind {
-            MapKind::TaskStorage => return Err(self.by_key()),
             MapKind::Array if flags == 1 => return Ok(number(EEXIST)),
             MapKind::Array => match self.array_index(&key) {
                 Some(entry) => entry,
@@ -290,10 +426,24 @@ impl Map {
                     None => return Ok(number(E2BIG)),
                 },
             },
+            _ => return Err(self.by_key()),
         };
         self.touch(entry);
-        memory.write_from(self.place(entry, cpu), &value)?;
+        self.copy(memory, self.place(entry, cpu), &value)?;
         Ok(0)
+    }
+
+    /// Writes a value but for what is special in it (copy_map_value).
+    fn copy(&self, memory: &mut Memory, to: u64, value: &[u8]) -> Result<(), Fault> {
+        let mut from = 0;
+        for (at, size) in self.special.iter().chain([&(self.value, 0)]) {
+            let at = (*at as usize).min(value.len());
+            if at > from {
+                memory.write_from(to + from as u64, &value[from..at])?;
+            }
+            from = from.max(at + *size as usize);
+        }
+        Ok(())
     }
 
     /// A new entry with zeroes; `None` if the map is full.
@@ -349,26 +499,26 @@ impl Map {
         true
     }
 
-    pub fn delete(&mut self, memory: &Memory, key: u64) -> Result<u64, Fault> {
+    fn delete(&mut self, memory: &Memory, key: u64) -> Result<u64, Fault> {
         let key = memory.read(key, self.key as usize)?;
         match self.shape.kind {
-            MapKind::Array => Ok(number(EINVAL)),
-            MapKind::TaskStorage => Err(self.by_key()),
+            MapKind::Array | MapKind::OfMaps => Ok(number(EINVAL)),
             MapKind::Hash => Ok(if self.remove(key) { 0 } else { number(ENOENT) }),
+            _ => Err(self.by_key()),
         }
     }
 
-    /// The storage of thread `t`, made if `create` with the bytes at `initial`.
-    pub fn of_task(
+    /// The storage of `kind` of thread or group `t`, made if `create` with the bytes at `initial`.
+    pub fn storage(
         &mut self,
         memory: &mut Memory,
-        t: u32,
+        (kind, t): (MapKind, u32),
         initial: u64,
         create: bool,
     ) -> Result<u64, Fault> {
-        if self.shape.kind != MapKind::TaskStorage {
+        if self.shape.kind != kind {
             return Err(Fault::new(format!(
-                "uses the map {} as task storage",
+                "uses the map {} as storage of another kind",
                 self.name
             )));
         }
@@ -382,7 +532,7 @@ impl Map {
                 let entry = self.take(memory)?;
                 if initial != 0 {
                     let bytes = memory.read(initial, self.value as usize)?.to_vec();
-                    memory.write_from(self.place(entry, 0), &bytes)?;
+                    self.copy(memory, self.place(entry, 0), &bytes)?;
                 }
                 self.of_task[t as usize] = Some(entry);
                 entry
@@ -391,6 +541,7 @@ impl Map {
         Ok(self.place(entry, 0))
     }
 
+    /// Frees the storage of a thread or group.
     pub fn forget_task(&mut self, t: u32) -> u64 {
         match self.of_task.get_mut(t as usize).and_then(Option::take) {
             Some(entry) => {
@@ -399,6 +550,102 @@ impl Map {
             }
             None => number(ENOENT),
         }
+    }
+
+    /// The entry in which `at` lies, as the arguments of a timer's callback: where its key is (for
+    /// an array: the index) and where its value begins.
+    pub fn entry_at(&self, at: u64) -> Option<(Result<u64, u32>, u64)> {
+        if !matches!(self.shape.kind, MapKind::Array | MapKind::Hash) {
+            return None;
+        }
+        let entry = split(at).1 / self.stride();
+        let value = self.place(entry, 0);
+        match self.shape.kind {
+            MapKind::Array => Some((Err(entry), value)),
+            _ => Some((Ok(address(self.region, entry * self.stride())), value)),
+        }
+    }
+
+    /// Whether a value has something special at this address.
+    pub fn has_special(&self, at: u64, size: u32) -> bool {
+        let within = self.entry_at(at).map(|(_, value)| at.wrapping_sub(value));
+        within.is_some_and(|within| {
+            let found = |(from, bytes): &(u32, u32)| u64::from(*from) == within && *bytes == size;
+            self.special.iter().any(found)
+        })
+    }
+
+    /// An array of maps has `inner` at this index.
+    pub fn hold(&mut self, at: usize, inner: u32) {
+        if self.shape.kind == MapKind::OfMaps && at < self.entries as usize && at < MOST_INNER {
+            self.inner.resize(self.inner.len().max(at + 1), None);
+            self.inner[at] = Some(inner);
+        }
+    }
+
+    // ---- queues and stacks (kernel/bpf/queue_stack_maps.c) ----------------
+
+    fn is_ordered(&self) -> Result<(), Fault> {
+        match self.shape.kind {
+            MapKind::Queue | MapKind::Stack => Ok(()),
+            _ => Err(Fault::new(format!("uses the map {} as a queue", self.name))),
+        }
+    }
+
+    pub fn push(&mut self, memory: &mut Memory, value: u64, flags: u64) -> Result<u64, Fault> {
+        self.is_ordered()?;
+        let value = memory.read(value, self.value as usize)?.to_vec();
+        if flags != 0 && flags != 2 {
+            return Ok(number(EINVAL));
+        }
+        if self.order.len() >= self.entries as usize {
+            if flags != 2 {
+                return Ok(number(E2BIG));
+            }
+            self.free.extend(self.order.pop_front());
+        }
+        let entry = self.take(memory)?;
+        memory.write_from(self.place(entry, 0), &value)?;
+        self.order.push_back(entry);
+        Ok(0)
+    }
+
+    /// Copies the next value to `to`, and takes it away if `pop`.
+    pub fn pop(&mut self, memory: &mut Memory, to: u64, pop: bool) -> Result<u64, Fault> {
+        self.is_ordered()?;
+        let newest = self.shape.kind == MapKind::Stack;
+        let next = if newest {
+            self.order.back()
+        } else {
+            self.order.front()
+        };
+        let Some(entry) = next.copied() else {
+            memory.write_from(to, &vec![0; self.value as usize])?;
+            return Ok(number(ENOENT));
+        };
+        let value = memory
+            .read(self.place(entry, 0), self.value as usize)?
+            .to_vec();
+        memory.write_from(to, &value)?;
+        if pop {
+            let taken = if newest {
+                self.order.pop_back()
+            } else {
+                self.order.pop_front()
+            };
+            self.free.extend(taken);
+        }
+        Ok(0)
+    }
+
+    // ---- ring buffers -----------------------------------------------------
+
+    pub fn ring(&mut self) -> Result<(&mut Ring, u32, u32), Fault> {
+        if self.shape.kind != MapKind::Ring {
+            let what = format!("uses the map {} as a ring buffer", self.name);
+            return Err(Fault::new(what));
+        }
+        Ok((&mut self.ring, self.region, self.entries))
     }
 
     /// Every entry's (key, value) of a hash, for `cpu`.

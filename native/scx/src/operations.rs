@@ -28,11 +28,23 @@ callbacks! {
     Yield "yield", SetWeight "set_weight", SetCpumask "set_cpumask", UpdateIdle "update_idle",
     CpuAcquire "cpu_acquire", CpuRelease "cpu_release", CpuOnline "cpu_online",
     CpuOffline "cpu_offline", InitTask "init_task", ExitTask "exit_task", Enable "enable",
-    Disable "disable", Init "init", Exit "exit",
+    Disable "disable", Init "init", Exit "exit", GroupInit "cgroup_init",
+    GroupPrepMove "cgroup_prep_move", GroupMove "cgroup_move",
 }
 
-/// Callbacks that nothing simulated leads to: a debug dump, and core scheduling.
-const NEVER_CALLED: &[&str] = &["dump", "dump_cpu", "dump_task", "core_sched_before"];
+/// Callbacks that nothing simulated leads to: a debug dump, core scheduling, control groups that
+/// go or change, and a move between them that fails.
+const NEVER_CALLED: &[&str] = &[
+    "dump",
+    "dump_cpu",
+    "dump_task",
+    "core_sched_before",
+    "cgroup_exit",
+    "cgroup_cancel_move",
+    "cgroup_set_weight",
+    "cgroup_set_bandwidth",
+    "cgroup_set_idle",
+];
 
 /// The kernel's own default and limit (SCX_WATCHDOG_MAX_TIMEOUT).
 const TIMEOUT_MS: u32 = 30_000;
@@ -153,8 +165,11 @@ impl Operations {
                 "a scheduler of all threads: recordings do not show who is in class ext",
             );
         }
-        let known =
-            k::OPS_WITHOUT_EFFECT | k::OPS_ENQ_LAST | k::OPS_ENQ_EXITING | k::OPS_KEEP_BUILTIN_IDLE;
+        let known = k::OPS_WITHOUT_EFFECT
+            | k::OPS_ENQ_LAST
+            | k::OPS_ENQ_EXITING
+            | k::OPS_KEEP_BUILTIN_IDLE
+            | k::OPS_BUILTIN_IDLE_PER_NODE;
         if self.flags & !known != 0 {
             return refuse(
                 format!("it has the flags {:#x}", self.flags & !known),

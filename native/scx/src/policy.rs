@@ -14,9 +14,12 @@ use schedscope_sim::world::{RescheduleReason, State, World};
 use super::calls::Host;
 use super::core::{Context, Core, Ended, Held};
 use super::fault::Fault;
+use super::groups::Groups;
+use super::iterators::Iterators;
 use super::kernel_types as k;
 use super::maps::Maps;
 use super::masks;
+use super::memory::{Access, CODE, MAPS, address};
 use super::operations::{Callback, Operations};
 use super::queues::Insertion;
 use super::vm::Machine;
@@ -24,7 +27,7 @@ use crate::error::{Error, plain};
 
 /// SCX_DSP_MAX_LOOPS
 const ROUNDS: u32 = 32;
-/// The watchdog's timer; those of the CPUs follow.
+/// The watchdog's timer; those of the CPUs follow, then the scheduler's own.
 const WATCHDOG: u32 = 0;
 const PLAIN: Insertion = Insertion {
     vtime: None,
@@ -43,10 +46,12 @@ pub struct Scheduler {
     pub(crate) file: String,
     pub(crate) machine: Machine,
     pub(crate) maps: Maps,
+    pub(crate) groups: Groups,
     pub(crate) operations: Operations,
     pub(crate) core: Core,
     pub(crate) rt: RtQueues,
     pub(crate) functions: Vec<(String, usize)>,
+    pub(crate) before: Vec<(u32, Vec<i32>)>,
     pub(crate) hz: u32,
     /// The thread that has just left each CPU, until that has chosen.
     pub(crate) previous: Vec<Option<Tid>>,
@@ -70,12 +75,12 @@ enum Balance {
 }
 
 impl Scheduler {
-    fn has(&self, which: Callback) -> bool {
+    pub(crate) fn has(&self, which: Callback) -> bool {
         !self.core.bypass && self.operations.has(which)
     }
 
     /// Makes a callback on CPU `here`; `None` if the scheduler has none, or is over.
-    fn call(
+    pub(crate) fn call(
         &mut self,
         w: &mut World,
         which: Callback,
@@ -92,6 +97,8 @@ impl Scheduler {
         let mut host = Host {
             core: &mut self.core,
             maps: &mut self.maps,
+            groups: &mut self.groups,
+            iterators: Iterators::default(),
             w,
         };
         let answer = self.machine.call(&mut host, entry, args);
@@ -102,14 +109,60 @@ impl Scheduler {
                 Some(value)
             }
             Err(fault) => {
-                self.fail(w, which, &fault);
+                self.fail(w, &format!("ops.{}", which.name()), &fault);
                 None
             }
         }
     }
 
+    /// A function of the scheduler's, outside of its callbacks.
+    fn call_function(
+        &mut self,
+        w: &mut World,
+        here: Cpu,
+        code: u64,
+        args: [u64; 5],
+    ) -> Result<u64, Fault> {
+        (self.core.here, self.core.context) = (here, Context::Timer);
+        let mut host = Host {
+            core: &mut self.core,
+            maps: &mut self.maps,
+            groups: &mut self.groups,
+            iterators: Iterators::default(),
+            w,
+        };
+        let answer = self.machine.callback(&mut host, code, args);
+        self.core.context = Context::Other;
+        answer
+    }
+
+    /// The callback of one of the scheduler's timers (bpf_timer_cb).
+    fn fire(&mut self, w: &mut World, number: u32) {
+        let Some(timer) = self.maps.timers.fire(number) else {
+            return;
+        };
+        let region = self.maps.timers.key;
+        let entry = self
+            .maps
+            .at(timer.map)
+            .and_then(|map| map.entry_at(timer.at));
+        let Some((key, value)) = entry else { return };
+        let key = key.unwrap_or_else(|index| {
+            self.machine.memory.put32(region, 0, index);
+            address(region, 0)
+        });
+        self.maps.timers.running = Some(number);
+        let args = [address(MAPS, timer.map), key, value, 0, 0];
+        let answer = self.call_function(w, timer.cpu, timer.callback, args);
+        self.maps.timers.running = None;
+        match answer {
+            Ok(_) => self.act(w),
+            Err(fault) => self.fail(w, "a timer", &fault),
+        }
+    }
+
     /// The callback of one thread.
-    fn of_thread(
+    pub(crate) fn of_thread(
         &mut self,
         w: &mut World,
         which: Callback,
@@ -130,7 +183,7 @@ impl Scheduler {
     }
 
     /// The kernel's verifier would have refused the object.
-    fn fail(&mut self, w: &mut World, which: Callback, fault: &Fault) {
+    fn fail(&mut self, w: &mut World, which: &str, fault: &Fault) {
         let at = fault.at.map_or_else(String::new, |at| {
             let own = self
                 .functions
@@ -143,10 +196,9 @@ impl Scheduler {
         });
         w.fail(Error::usage(
             plain(&format!(
-                "{}: at {} ns ops.{} {}{at}",
+                "{}: at {} ns {which} {}{at}",
                 self.file,
                 w.now(),
-                which.name(),
                 fault.what
             )),
             "a program that the kernel's verifier accepts",
@@ -170,9 +222,12 @@ impl Scheduler {
         if flags & k::KICK_IDLE != 0 && current.is_some() {
             return;
         }
+        // Over a CPU that runs a higher class it has no power (later kernels; 6.12 interrupts it).
+        if current.is_some_and(|t| w.thread(t).class.is_realtime()) {
+            return;
+        }
         if flags & k::KICK_PREEMPT != 0
             && let Some(t) = current
-            && !w.thread(t).class.is_realtime()
         {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         }
@@ -224,7 +279,7 @@ impl Scheduler {
     }
 
     /// do_enqueue_task
-    fn do_enqueue(&mut self, w: &mut World, c: Cpu, t: Tid, flags: u64) {
+    pub(crate) fn do_enqueue(&mut self, w: &mut World, c: Cpu, t: Tid, flags: u64) {
         if !self.core.bypass && self.core.direct.is_none() {
             // Only a scheduler that asks for it hears of a thread that is exiting.
             if self.is_exiting(t) && self.operations.flags & k::OPS_ENQ_EXITING == 0 {
@@ -269,7 +324,7 @@ impl Scheduler {
     }
 
     /// Out of where it waits; the scheduler hears of it if it had the thread (ops_dequeue).
-    fn take_out(&mut self, w: &mut World, t: Tid, flags: u64) {
+    pub(crate) fn take_out(&mut self, w: &mut World, t: Tid, flags: u64) {
         let had = self.core.held[t as usize] == Held::Scheduler;
         self.core.take_out(&mut self.machine.memory, t);
         if had {
@@ -493,9 +548,12 @@ impl Scheduler {
             w,
             Callback::CpuRelease,
             c,
-            Context::Other,
+            Context::Release,
             &[c.into(), args],
         );
+        for t in std::mem::take(&mut self.core.again) {
+            self.do_enqueue(w, c, t, k::ENQ_REENQ);
+        }
     }
 
     fn exit_task(&mut self, w: &mut World, t: Tid) {
@@ -503,6 +561,12 @@ impl Scheduler {
         let args = self.core.empty_args();
         self.core.clear_args(&mut self.machine.memory);
         self.of_thread(w, Callback::ExitTask, w.thread(t).cpu, t, Some(args));
+        for at in self.maps.held_by(&self.machine.memory, t) {
+            if self.core.masks.release(at).is_err() {
+                // An object of its own; what is neither the kernel does not own.
+                let _ = self.maps.trees.drop(at);
+            }
+        }
         self.maps.forget_task(t);
     }
 }
@@ -519,10 +583,12 @@ impl Policy for Scheduler {
         self.core.start(&mut self.machine.memory, w);
         self.core.builtin_idle = self.operations.builtin_idle();
         if let Err(fault) = self.core.grow_dsqs(&mut self.machine.memory) {
-            self.fail(w, Callback::Init, &fault);
+            self.fail(w, "ops.init", &fault);
         }
+        self.run_before(w);
         let answer = self.call(w, Callback::Init, 0, Context::Other, &[]);
         self.must_be_zero(w, Callback::Init, answer);
+        self.init_groups(w);
         let half = i64::from(self.operations.timeout_ms) * 500_000;
         w.arm_timer(WATCHDOG, w.now() + half);
     }
@@ -530,7 +596,7 @@ impl Policy for Scheduler {
     fn on_fork(&mut self, w: &mut World, parent: Option<Tid>, child: Tid) {
         self.core.refresh_mask(&mut self.machine.memory, w, child);
         let here = w.thread(child).cpu;
-        let args = self.core.init_args(&mut self.machine.memory, parent, child);
+        let args = self.init_args(parent, child);
         let answer = self.of_thread(w, Callback::InitTask, here, child, Some(args));
         self.must_be_zero(w, Callback::InitTask, answer);
         if !w.thread(child).class.is_realtime() {
@@ -712,11 +778,16 @@ impl Policy for Scheduler {
     }
 
     fn timer(&mut self, w: &mut World, id: u32) {
-        if id > WATCHDOG {
+        let kicks = 1..=w.ncpu() as u32;
+        if kicks.contains(&id) {
             w.resched((id - 1) as Cpu, RescheduleReason::Preempted);
             return;
         }
         if self.core.bypass {
+            return;
+        }
+        if id > WATCHDOG {
+            self.fire(w, id - kicks.end() - 1);
             return;
         }
         let timeout = i64::from(self.operations.timeout_ms) * 1_000_000;
@@ -733,6 +804,14 @@ impl Policy for Scheduler {
             return;
         }
         w.arm_timer(WATCHDOG, w.now() + timeout / 2);
+    }
+
+    fn shares_by_groups(&self) -> bool {
+        self.operations.has(Callback::GroupMove)
+    }
+
+    fn change_group(&mut self, w: &mut World, t: Tid, group: Option<u32>) {
+        self.move_to_group(w, t, group);
     }
 
     fn set_priority(&mut self, w: &mut World, t: Tid) {
@@ -825,7 +904,7 @@ impl Policy for Scheduler {
 }
 
 impl Scheduler {
-    fn must_be_zero(&mut self, w: &mut World, which: Callback, answer: Option<u64>) {
+    pub(crate) fn must_be_zero(&mut self, w: &mut World, which: Callback, answer: Option<u64>) {
         let error = answer.map_or(0, |answer| answer as i32);
         if error != 0 {
             w.fail(Error::usage(
@@ -833,6 +912,34 @@ impl Scheduler {
                 "0: with another number the kernel does not begin to use the scheduler",
                 "settings of the object may be missing (rodata=, --set)",
             ));
+        }
+    }
+
+    /// Programs that the scheduler's own half would run before the scheduler begins (BPF_PROG_RUN).
+    fn run_before(&mut self, w: &mut World) {
+        for (entry, numbers) in std::mem::take(&mut self.before) {
+            let room = self.machine.memory.add("the context", 64, Access::Write);
+            let answer = room.and_then(|region| {
+                for (at, number) in numbers.iter().enumerate() {
+                    self.machine
+                        .memory
+                        .put32(region, 4 * at as u32, *number as u32);
+                }
+                let context = [address(region, 0), 0, 0, 0, 0];
+                self.call_function(w, 0, address(CODE, entry), context)
+            });
+            match answer {
+                Ok(answer) if answer as i32 == 0 => {}
+                Ok(answer) => w.fail(Error::usage(
+                    format!(
+                        "{}: a program that settings name answers {}",
+                        self.file, answer as i32
+                    ),
+                    "0",
+                    "correct the numbers that it gets",
+                )),
+                Err(fault) => self.fail(w, "a program that settings name", &fault),
+            }
         }
     }
 

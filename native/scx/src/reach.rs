@@ -18,9 +18,9 @@ struct Walk<'a> {
     ahead: BTreeSet<usize>,
 }
 
-/// Of the instructions from `entry` on that need what the model lacks the first one: its number in
-/// `missing`.
-pub fn first_missing(code: &[Insn], memory: &Memory, entry: usize) -> Option<usize> {
+/// What the instructions from `entry` on need and the model lacks: numbers in `missing`, in the
+/// order of the code.
+pub fn missing(code: &[Insn], memory: &Memory, entry: usize) -> Vec<usize> {
     let mut walk = Walk {
         code,
         memory,
@@ -28,7 +28,7 @@ pub fn first_missing(code: &[Insn], memory: &Memory, entry: usize) -> Option<usi
         ahead: BTreeSet::new(),
     };
     let targets = targets(code);
-    let mut found: Option<usize> = None;
+    let mut found = BTreeSet::new();
     walk.comes_to(entry, &[None; 16]);
     while let Some(start) = walk.ahead.pop_first() {
         let mut at = start;
@@ -41,7 +41,7 @@ pub fn first_missing(code: &[Insn], memory: &Memory, entry: usize) -> Option<usi
             at = next;
         }
     }
-    found.map(|at| code[at].imm as usize)
+    found.iter().map(|at| code[*at].imm as usize).collect()
 }
 
 impl Walk<'_> {
@@ -65,7 +65,7 @@ impl Walk<'_> {
     }
 
     /// The instruction that follows the one at `at`, if one does.
-    fn step(&mut self, at: usize, known: &mut Known, found: &mut Option<usize>) -> Option<usize> {
+    fn step(&mut self, at: usize, known: &mut Known, found: &mut BTreeSet<usize>) -> Option<usize> {
         let insn = self.code.get(at).copied()?;
         let (dst, src) = (usize::from(insn.dst & 15), usize::from(insn.src & 15));
         let by = if insn.op & 8 == 8 {
@@ -76,7 +76,7 @@ impl Walk<'_> {
         let op = insn.op;
         match op {
             POISON => {
-                *found = Some(found.map_or(at, |first| first.min(at)));
+                found.insert(at);
                 return None;
             }
             EXIT => return None,

@@ -6,6 +6,13 @@ use crate::error::{Error, Result};
 /// (region, offset, type)
 pub type Variable = (u32, u32, u32);
 
+/// Arrays in arrays.
+const MOST_LEVELS: u32 = 4;
+/// Elements of an array that settings make longer.
+const MOST: usize = 1 << 16;
+/// Words of a program's context.
+const MOST_ARGUMENTS: usize = 16;
+
 /// Sets a number, a truth value, or an array of them ("1,2,3"); a time becomes ns.
 pub fn set_variable(
     btf: &Btf,
@@ -14,10 +21,14 @@ pub fn set_variable(
     name: &str,
     value: &str,
 ) -> Result<()> {
-    let (kind, size, length) = match btf.resolve(id).1 {
-        Type::Array { of, length } => (*of, btf.size(*of), *length),
-        _ => (id, btf.size(id), 1),
-    };
+    // An array of arrays is filled row by row.
+    let (mut kind, mut length) = (id, 1u32);
+    for _ in 0..MOST_LEVELS {
+        if let Type::Array { of, length: n } = btf.resolve(kind).1 {
+            (kind, length) = (*of, length.saturating_mul(*n));
+        }
+    }
+    let size = btf.size(kind);
     let wrong = |expected: &str| {
         Error::usage(
             format!("{name}={value}"),
@@ -32,7 +43,15 @@ pub fn set_variable(
     }
     let words: Vec<&str> = value.split(',').map(str::trim).collect();
     let end = u64::from(at) + u64::from(size) * words.len() as u64;
-    if words.len() > length as usize || end > memory.region(region).bytes.len() as u64 {
+    // An array alone in a section of its own is one that the scheduler's own half makes longer.
+    let held = memory.region(region);
+    let alone =
+        at == 0 && length > 0 && held.bytes.len() as u64 == u64::from(size) * u64::from(length);
+    let resized = alone && held.name.matches('.').count() > 1 && words.len() <= MOST;
+    if resized && end > held.bytes.len() as u64 {
+        let grown = memory.grow(region, end as usize);
+        grown.map_err(|fault| wrong(&format!("fewer numbers: it {}", fault.what)))?;
+    } else if words.len() > length as usize || end > memory.region(region).bytes.len() as u64 {
         return Err(wrong(&format!("at most {length} numbers")));
     }
     for (i, word) in words.iter().enumerate() {
@@ -47,6 +66,24 @@ pub fn set_variable(
         memory.put(region, place, &bytes[..size as usize]);
     }
     Ok(())
+}
+
+/// The numbers that a program of the scheduler's gets.
+pub fn numbers(name: &str, text: &str) -> Result<Vec<i32>> {
+    let words: Vec<&str> = text.split(',').map(str::trim).collect();
+    let found: Option<Vec<i32>> = words
+        .iter()
+        .map(|word| i32::try_from(number(word)?).ok())
+        .collect();
+    found
+        .filter(|found| found.len() <= MOST_ARGUMENTS)
+        .ok_or_else(|| {
+            Error::usage(
+                format!("{name}={text}"),
+                format!("at most {MOST_ARGUMENTS} numbers of 32 bits, and / between calls"),
+                "correct the value",
+            )
+        })
 }
 
 fn number(text: &str) -> Option<i128> {

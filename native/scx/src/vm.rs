@@ -41,6 +41,14 @@ pub enum Answer {
         times: u64,
         context: u64,
     },
+    /// Find the place of a node by calling the program with (node, other), until it is known which
+    /// of the others comes after it (`bpf_rbtree_add_impl`).
+    Sorted {
+        code: u64,
+        root: u64,
+        node: u64,
+        others: Vec<u64>,
+    },
     /// Call it with (map, key, value, context) for each (`bpf_for_each_map_elem`).
     ForEach {
         code: u64,
@@ -54,6 +62,8 @@ pub enum Answer {
 pub trait Kernel {
     fn helper(&mut self, memory: &mut Memory, id: u32, args: [u64; 5]) -> Result<Answer, Fault>;
     fn kfunc(&mut self, memory: &mut Memory, number: u32, args: [u64; 5]) -> Result<Answer, Fault>;
+    /// The place of a node is known.
+    fn sorted(&mut self, root: u64, node: u64, at: usize);
 }
 
 pub struct Machine {
@@ -104,6 +114,20 @@ impl Machine {
         self.left = BUDGET;
         let context = address(self.context, 0);
         let answer = self.run(kernel, entry as usize, [context, 0, 0, 0, 0], 0);
+        self.instructions += BUDGET - self.left;
+        answer
+    }
+
+    /// A function that the kernel calls with arguments in registers.
+    pub fn callback(
+        &mut self,
+        kernel: &mut impl Kernel,
+        code: u64,
+        args: [u64; 5],
+    ) -> Result<u64, Fault> {
+        self.callbacks += 1;
+        self.left = BUDGET;
+        let answer = self.run(kernel, entry_of(code)?, args, 0);
         self.instructions += BUDGET - self.left;
         answer
     }
@@ -303,6 +327,27 @@ impl Machine {
                     }
                 }
                 Ok(times)
+            }
+            Answer::Sorted {
+                code,
+                root,
+                node,
+                others,
+            } => {
+                let entry = entry_of(code)?;
+                self.left = self.left.saturating_sub(others.len() as u64 / 16);
+                let (mut from, mut to) = (0, others.len());
+                while from < to {
+                    let middle = usize::midpoint(from, to);
+                    let args = [node, others[middle], 0, 0, 0];
+                    if self.run(kernel, entry, args, depth + 1)? & 0xff != 0 {
+                        to = middle;
+                    } else {
+                        from = middle + 1;
+                    }
+                }
+                kernel.sorted(root, node, from);
+                Ok(0)
             }
             Answer::ForEach {
                 code,

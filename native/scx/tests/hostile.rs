@@ -40,11 +40,15 @@ fn refused(bytes: &[u8], set: &[(&str, &str)]) -> String {
 fn what_is_missing_is_named_with_the_callback_that_needs_it() {
     let of = |needs: &str| refused(&object("missing"), &[("needs", needs)]);
     for (needs, what) in [
-        ("1", "the kfunc scx_bpf_task_cgroup"),
+        ("1", "the kfunc scx_bpf_events"),
         ("2", "the kfunc scx_bpf_from_the_future"),
-        ("3", "the map events of type BPF_MAP_TYPE_RINGBUF"),
+        ("3", "the map pages of type BPF_MAP_TYPE_ARENA"),
         ("4", "the helper 67"),
         ("5", "struct task_struct.mm"),
+        (
+            "6",
+            "its own user-space half, which fills the map decisions",
+        ),
     ] {
         let want = format!("ops.running needs {what}, which is not simulated");
         let said = of(needs);
@@ -67,6 +71,17 @@ fn a_program_that_loops_or_faults_is_told_in_one_sentence() {
         ("5", "deep"),
         ("6", "as a thread"),
         ("7", "of the threads, which it may only read"),
+        ("14", "as a timer in a map"),
+        ("15", "as a record"),
+        ("16", "as an iterator of a DSQ"),
+        ("17", "as a control group"),
+        ("22", "which is in no object"),
+        ("23", "which is no object"),
+        ("20", "has more than 64 iterators open"),
+        (
+            "21",
+            "moves a thread between DSQs, which only dispatch and timers may",
+        ),
     ] {
         let said = refused(&object("hostile"), &[("deed", deed)]);
         assert!(
@@ -78,6 +93,23 @@ fn a_program_that_loops_or_faults_is_told_in_one_sentence() {
         let ran = answer(&object("hostile"), &[("deed", fine)]).unwrap();
         assert_eq!(ran.outcome.unwrap().ended, None);
     }
+}
+
+#[test]
+fn a_timer_with_a_callback_that_is_no_function_is_told_when_it_fires() {
+    let said = refused(&object("hostile"), &[("deed", "18")]);
+    assert!(said.contains("a timer gives"), "{said}");
+    assert!(said.contains("as a function"), "{said}");
+}
+
+#[test]
+fn a_timer_that_starts_itself_at_once_lets_time_pass() {
+    let ran = answer(&object("hostile"), &[("deed", "19")]).unwrap();
+    let outcome = ran.outcome.unwrap();
+    assert_eq!(outcome.ended, None);
+    // One microsecond is the soonest.
+    let most = ran.end / 1_000 + 100;
+    assert!((outcome.callbacks as i64) <= most, "{}", outcome.callbacks);
 }
 
 #[test]
@@ -126,7 +158,9 @@ fn an_object_cut_anywhere_is_refused() {
 #[test]
 fn an_object_with_wrong_bytes_is_refused_or_run_within_its_memory() {
     let mut r = Rng::new(49);
-    for name in ["fifo", "vtime", "steal", "hostile"] {
+    for name in [
+        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups", "trees",
+    ] {
         let whole = object(name);
         for _ in 0..400 {
             let mut bytes = whole.clone();
