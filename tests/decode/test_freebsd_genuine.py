@@ -105,6 +105,14 @@ def test_short_lines_have_every_switch_that_the_kernel_counted(name: str, tmp_pa
         assert -1 <= left[tid] - preempted[tid] - int(voluntary) <= 3, role
 
 
+def test_dtrace_that_starts_after_the_table_is_of_the_recorder(tmp_path: Path) -> None:
+    trace = ss.open(unpacked("4bsd-lines2", tmp_path))
+    mine = trace.threads.filter("recorder").select("comm", "pid").collect()
+    assert ("dtrace", 291) in mine.rows()
+    ran = ss.residency(trace, by="comm", where=pl.col("recorder"))["running"].sum()
+    assert 0.4 < ran / ss.residency(trace, by="comm")["running"].sum() < 0.5
+
+
 def test_short_lines_name_every_thread(tmp_path: Path) -> None:
     """Version 2 prints a name where it is new."""
     trace = ss.open(unpacked("ule-lines2", tmp_path))

@@ -332,6 +332,7 @@ impl CaptureFolder {
                     cgroup: text(row, "cgroup"),
                     cmdline: text(row, "cmdline"),
                     at_end: row.text("seen") == Some("end"),
+                    recorder: false,
                 })
             })
             .collect())

@@ -728,6 +728,8 @@ pub struct KnownProcess {
     pub cmdline: Option<Arc<str>>,
     /// Seen when recording ended, not when it started.
     pub at_end: bool,
+    /// Part of the recorder itself, with all its threads.
+    pub recorder: bool,
 }
 
 /// One row of the `cpus` table.

@@ -418,7 +418,7 @@ impl Identity {
                 sched_class: class(sight, record, linux),
                 prio: sight.prio,
                 affinity: record.affinity.clone(),
-                recorder: Some(record.recorder),
+                recorder: Some(record.recorder || self.of_recorder(process)),
                 start_ts: record.start_ts,
                 end_ts: sight.end_ts,
                 parent_utid: record.parent,
@@ -483,6 +483,11 @@ impl Identity {
 
     /// What the recorder saw at its end of the process of a thread that was created, or called
     /// exec, while it recorded. It does not apply to another process that has the number by then.
+    fn of_recorder(&self, process: Option<u32>) -> bool {
+        let known = process.and_then(|pid| self.first.get(&pid));
+        known.is_some_and(|known| known.recorder)
+    }
+
     fn at_end(&self, pid: u32, record: &Record) -> Option<&KnownProcess> {
         let last = self.last.get(&pid)?;
         let first = self.first.get(&pid);

@@ -19,7 +19,9 @@ use crate::capture_folder::{self, CaptureFolder};
 use crate::error::{Error, Result};
 use crate::input::Input;
 use crate::merge::merge;
-use crate::model::event::{Event, EventSink, LossReason, Source, SourceEnd, SourceInfo};
+use crate::model::event::{
+    Event, EventSink, KnownProcess, LossReason, Source, SourceEnd, SourceInfo,
+};
 use crate::{Options, rewritten};
 use freebsd::FreeBsd;
 use linux::Linux;
@@ -137,16 +139,25 @@ fn linux_release(number: u32) -> String {
 }
 
 /// On FreeBSD no thread has its process's number, and the collector knows
-/// processes only: the recorder's threads are those of its processes. The idle
+/// processes only: the recorder's threads are those of its processes, also those that
+/// began after the table of threads was taken, as dtrace's own do. The idle
 /// threads have tids there, but they are each CPU's own and no others.
 fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
-    let pids: Vec<u64> = folder
-        .get(&["recorder_tids"])
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_u64)
-        .collect();
+    let pids = folder.get(&["recorder_tids"]).and_then(Value::as_array);
+    for pid in pids.into_iter().flatten().filter_map(Value::as_u64) {
+        let Ok(pid) = u32::try_from(pid) else {
+            continue;
+        };
+        let known = |process: &&mut KnownProcess| process.pid == pid && !process.at_end;
+        match info.processes.iter_mut().find(known) {
+            Some(process) => process.recorder = true,
+            None => info.processes.push(KnownProcess {
+                pid,
+                recorder: true,
+                ..KnownProcess::default()
+            }),
+        }
+    }
     info.threads.retain(|thread| {
         let name = thread.comm.as_bytes();
         let idle =
@@ -154,7 +165,7 @@ fn adapt_threads(info: &mut SourceInfo, folder: &CaptureFolder) {
         !(idle || thread.recorder && thread.pid.is_none())
     });
     for thread in &mut info.threads {
-        thread.recorder = thread.pid.is_some_and(|pid| pids.contains(&u64::from(pid)));
+        thread.recorder = false;
     }
 }
 
