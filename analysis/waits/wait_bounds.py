@@ -77,12 +77,12 @@ def counted_losses(trace: Trace) -> tuple[int, bool]:
     """How many events were lost, as far as that was counted, and whether all were.
 
     No more waits than these are missing altogether: each of them ended with a switch. A CPU of
-    which nothing was recorded may have had as many as it can have, and so may all where a filter
-    left out switches.
+    which nothing was recorded, or whose records are cut off, may have had as many as it can have,
+    and so may all where a filter left out switches.
     """
     if "filtered" in trace.info:
         return trace.duration // FASTEST * max(1, trace.ncpu), True
-    silent = pl.col("reason").is_in(["absent", "unrecorded"])
+    silent = pl.col("reason").is_in(["absent", "unrecorded", "truncated"])
     room = (pl.col("ts_end") - pl.col("ts_begin")) // FASTEST
     number = pl.when(silent).then(room).otherwise(pl.col("count").fill_null(0).clip(0, _MANY))
     placed = number.cast(pl.Int64).filter(~IS_BREAK).sum()

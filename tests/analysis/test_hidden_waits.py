@@ -83,9 +83,14 @@ def test_how_many_waits_there_may_have_been() -> None:
 def test_uncounted_and_counted_losses_together() -> None:
     """Two events in the one, and a wait of up to 30 us in the other."""
     trace = bounded(*SHOWN, unknown=HOLE)
-    broken = {"ts_begin": 900 * US, "ts_end": 910 * US, "reason": "truncated"}
-    found = figures(with_losses(trace, OVERRUN | {"count": 2}, broken))
+    late = {"ts_begin": 900 * US, "ts_end": 910 * US, "reason": "late_start"}
+    found = figures(with_losses(trace, OVERRUN | {"count": 2}, late))
     assert found == [(75 / 7, 105 / 4), (5, 20), (40, 40)]
+
+
+def test_records_that_are_cut_off_may_hide_any_number_of_waits() -> None:
+    trace = bounded(*SHOWN, unknown=HOLE)
+    assert figures(with_losses(trace, OVERRUN | {"reason": "truncated"}))[1:] == [(0, 20), (40, 40)]
 
 
 def test_a_thread_that_only_hidden_waits_can_have() -> None:
