@@ -8,7 +8,7 @@ import polars as pl
 
 from schedscope.analysis.asking.by import By, keys_of
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.recording.lost_events import losses_of_any_event
+from schedscope.analysis.recording.lost_events import losses_of_any_event, reach
 from schedscope.analysis.threads.levels import FAIR_PRIOS, LINUX_WEIGHTS
 from schedscope.analysis.threads.of_threads import chosen_threads, threads_with
 from schedscope.analysis.waits.waits import waits
@@ -131,13 +131,9 @@ def _advances(trace: Trace, puts: pl.DataFrame, runs: pl.DataFrame) -> pl.DataFr
         .drop_nulls("next")
         .sort("next")
     )
-    holes = (
-        losses_of_any_event(trace)
-        .sort("ts_begin")
-        .select("ts_begin", reaches=pl.col("ts_end").cum_max())
-    )
+    holes = reach(losses_of_any_event(trace))
     known = spans.join_asof(
-        holes.collect(), left_on="next", right_on="ts_begin", check_sortedness=False
+        holes, left_on="next", right_on="ts_begin", check_sortedness=False
     ).filter((pl.col("reaches") < pl.col("ts")).fill_null(True))
     first, last = FAIR_PRIOS
     # sched_weight_to_cgroup of kernel/sched/sched.h: 100 where the kernel's weight is 1024.

@@ -32,3 +32,12 @@ def losses_of_any_event(trace: Trace) -> pl.LazyFrame:
     if trace.info.get("unreported_losses"):
         return trace.losses
     return trace.losses.filter(~IS_BREAK)
+
+
+def reach(losses: pl.LazyFrame) -> pl.DataFrame:
+    """Of `losses`, in order of `ts_begin`: `reaches`, the latest end of all that began by then.
+
+    The last row before some instant says since when nothing is missing.
+    """
+    ordered = losses.sort("ts_begin")
+    return ordered.select("ts_begin", reaches=pl.col("ts_end").cum_max()).collect()

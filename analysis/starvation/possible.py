@@ -41,8 +41,10 @@ def most_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) ->
     long = (pl.col("n_high") > 0) | (pl.col("high") >= threshold)
     for spans_or_waits in (fit, hidden):
         found.add(_as_sums(spans_or_waits.filter(long).collect()))
+    # Of measured waits, which are most, few are as long.
+    may = (pl.col("censored") != "none") | (pl.col("wait") >= threshold)
     for batch in waits_in_batches(trace, COLUMNS, where):
-        known = with_bounds(batch.collect(), rest, end)
+        known = with_bounds(batch.filter(may).collect(), rest, end)
         other = ~pl.col("again") | (pl.col("low") >= threshold)
         reached = known.filter(pl.col("high") >= threshold, other)
         found.add(_as_sums(reached.select("utid", "high", n_high=pl.lit(1, pl.Int64))))

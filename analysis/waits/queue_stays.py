@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis.recording.lost_events import reach
 from schedscope.analysis.waits.waits import waits
 
 if TYPE_CHECKING:
@@ -52,13 +53,7 @@ def name_of_queue() -> pl.Expr:
 
 def _in_doubt(trace: Trace, ledger: pl.DataFrame) -> pl.Series:
     """Whether events of any CPU may be missing while it waited: each may put it into a queue."""
-    holes = (
-        trace.losses.filter(pl.col("ts_end") > pl.col("ts_begin"))
-        .select("ts_begin", reaches="ts_end")
-        .sort("ts_begin")
-        .with_columns(pl.col("reaches").cum_max())
-        .collect()
-    )
+    holes = reach(trace.losses.filter(pl.col("ts_end") > pl.col("ts_begin")))
     before = ledger.select("number", "ts_ready", "end").sort("end")
     before = before.join_asof(holes, left_on="end", right_on="ts_begin", allow_exact_matches=False)
     return (

@@ -21,9 +21,10 @@
  * fits into its buffer, so a busy one reaches back less far.
  * The sizes and the switch rate are options and not in here because a #pragma
  * would win over the command line. Of dynvarsize DTrace uses only the part of the CPUs
- * that are there out of all that the kernel is built for (256, later 1024). More detail costs more and so lives in scripts
- * of its own, to be named before this one with -s: prio.d (priority changes),
- * irq.d (interrupt filters), callout.d (timers), duration.d (ends after NS).
+ * that are there out of all that the kernel is built for (256, later 1024).
+ * More detail costs more and so lives in scripts of its own, to be named before this
+ * one with -s: prio.d (priority changes), irq.d (interrupt filters), callout.d (timers),
+ * duration.d (ends after NS).
  *
  * WHAT IT PRINTS (collectors/lines.md has every column)
  *     #sched  2  freebsd  8213400112  1795254517141427832  1402000  4
@@ -101,7 +102,8 @@ BEGIN
  * and follows a number in struct thread, so it is aligned. Where a line is
  * dropped its clause is not run: the next one prints the name.
  */
-sched:::off-cpu
+sched:::off-cpu,
+sched:::enqueue
 /this->n = (thr_t)arg0,
     this->k = (((uint64_t)this->n->td_proc->p_pid << 42) ^
     ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) ^
@@ -111,7 +113,8 @@ sched:::off-cpu
     (uint64_t)((uint32_t *)this->n->td_name)[2] * 0x165667b19e3779f9 +
     (uint64_t)((uint32_t *)this->n->td_name)[3] * 0x27d4eb2f165667c5 +
     (uint64_t)((uint32_t *)this->n->td_name)[4] * 0x85ebca77c2b2ae63 | 1,
-    $4 != 0 || known[this->n->td_tid & 511] != this->k/
+    this->n != (thr_t)curthread && (($4 != 0 && probename == "off-cpu") ||
+    known[this->n->td_tid & 511] != this->k)/
 {
 	known[this->n->td_tid & 511] = this->k;
 	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
@@ -172,28 +175,6 @@ sched:::wakeup
  * not a wakeup, and the S beside it tells all of it: left out. The agent is 0
  * when it is an idle thread. td_lastcpu -1 (NOCPU): the thread has never run.
  */
-sched:::enqueue
-/this->n = (thr_t)arg0,
-    this->k = (((uint64_t)this->n->td_proc->p_pid << 42) ^
-    ((uint64_t)(this->n->td_proc->p_nice + 20) << 36) ^
-    ((uint64_t)this->n->td_tid << 4) ^ this->n->td_pri_class) +
-    (uint64_t)((uint32_t *)this->n->td_name)[0] * 0x9e3779b97f4a7c15 +
-    (uint64_t)((uint32_t *)this->n->td_name)[1] * 0xc2b2ae3d27d4eb4f +
-    (uint64_t)((uint32_t *)this->n->td_name)[2] * 0x165667b19e3779f9 +
-    (uint64_t)((uint32_t *)this->n->td_name)[3] * 0x27d4eb2f165667c5 +
-    (uint64_t)((uint32_t *)this->n->td_name)[4] * 0x85ebca77c2b2ae63 | 1,
-    this->n != (thr_t)curthread && known[this->n->td_tid & 511] != this->k/
-{
-	known[this->n->td_tid & 511] = this->k;
-	printf("N% d% d% d% d% d% d% d% d %s\n", (int64_t)(timestamp - began), (int)cpu,
-	    this->n->td_tid, this->n->td_proc->p_pid, (int)this->n->td_pri_class,
-	    (int)(((this->n->td_flags & TDF_IDLETD_) >> 5) |
-	    ((this->n->td_proc->p_flag & P_KPROC_) >> 1)),
-	    (int)this->n->td_proc->p_nice + 20,
-	    (int)strlen(this->n->td_name), this->n->td_name);
-	@n = count();
-}
-
 sched:::enqueue
 /(thr_t)arg0 != (thr_t)curthread/
 {

@@ -154,6 +154,21 @@ def table(captures: Mapping[tuple[str, ...], Trace]) -> pl.DataFrame:
     return means.pivot("model", index=keys, values="factor").sort(keys).select(*keys, *MODELS)
 
 
+def show(rows: pl.DataFrame, table: str) -> None:
+    """Prints the rows, and keeps them as a table if that has a name."""
+    with pl.Config(tbl_rows=100, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+        print(rows)
+    if table:
+        text = [{name: str(value) for name, value in row.items()} for row in rows.to_dicts()]
+        keep(
+            table,
+            text,
+            measured_on=datetime.now(UTC).date().isoformat(),
+            commit="",
+            machine="FreeBSD 13.2 in an emulator of counted time",
+        )
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compares the captures of a folder, and keeps the table if asked."""
     parser = argparse.ArgumentParser(description="Replays of genuine recordings of FreeBSD.")
@@ -163,17 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with opened(options.folder, options.only) as captures:
         rows = table(captures)
-    with pl.Config(tbl_rows=100, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-        print(rows)
-    if options.write:
-        text = [{name: str(value) for name, value in row.items()} for row in rows.to_dicts()]
-        keep(
-            TABLE,
-            text,
-            measured_on=datetime.now(UTC).date().isoformat(),
-            commit="",
-            machine="FreeBSD 13.2 in an emulator of counted time",
-        )
+    show(rows, TABLE if options.write else "")
     return 0
 
 

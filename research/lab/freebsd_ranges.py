@@ -14,15 +14,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 import schedscope as ss
-from research.lab.freebsd import ACROSS, KERNELS, OWN, opened, started
-from research.results import keep
+from research.lab.freebsd import ACROSS, KERNELS, OWN, opened, show, started
 from schedscope.errors import SchedscopeError
 from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
@@ -110,18 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = pl.DataFrame(list(rows(captures)))
     if options.rows:
         found.write_parquet(options.rows)
-    shown = table(found)
-    with pl.Config(tbl_rows=100, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-        print(shown)
-    if options.write:
-        text = [{name: str(value) for name, value in row.items()} for row in shown.to_dicts()]
-        keep(
-            TABLE,
-            text,
-            measured_on=datetime.now(UTC).date().isoformat(),
-            commit="",
-            machine="FreeBSD 13.2 in an emulator of counted time",
-        )
+    show(table(found), TABLE if options.write else "")
     return 0
 
 

@@ -481,13 +481,14 @@ impl Identity {
         found
     }
 
-    /// What the recorder saw at its end of the process of a thread that was created, or called
-    /// exec, while it recorded. It does not apply to another process that has the number by then.
+    /// Whether a process is the recorder's: with all its threads, whenever they began.
     fn of_recorder(&self, process: Option<u32>) -> bool {
         let known = process.and_then(|pid| self.first.get(&pid));
         known.is_some_and(|known| known.recorder)
     }
 
+    /// What the recorder saw at its end of the process of a thread that was created, or called
+    /// exec, while it recorded. It does not apply to another process that has the number by then.
     fn at_end(&self, pid: u32, record: &Record) -> Option<&KnownProcess> {
         let last = self.last.get(&pid)?;
         let first = self.first.get(&pid);
