@@ -30,6 +30,7 @@ import polars as pl
 import schedscope as ss
 from research.lab.factors import FEW, LONGER, NO_CHANGE, PHASES, REPEATS, TIMES, factor
 from research.results import keep
+from schedscope.processes import of_processes
 from schedscope.simulator.runs.repeated import repeated
 from schedscope.simulator.runs.replay import replay
 from schedscope.store.trace import Trace
@@ -43,24 +44,13 @@ TABLE = "fidelity-freebsd-recordings"
 Figures = Mapping[str, Mapping[str, float]]
 
 
-def started(trace: Trace) -> list[int]:
-    """Threads (utid) of the processes that the recorded command started, its own included."""
-    command = trace.info["workload"]["pid"]
-    threads = trace.threads.select("utid", "pid", "parent_utid").collect()
-    mine = set(threads.filter(pl.col("pid") == command)["utid"])
-    for utid, parent in threads.sort("utid").select("utid", "parent_utid").iter_rows():
-        if parent in mine:
-            mine.add(utid)
-    return sorted(mine)
-
-
 def figures(trace: Trace) -> Figures:
     """By role the figures of the waits of what the recorded command started."""
-    threads = trace.threads.select("utid", "comm").collect()
+    threads = trace.threads.filter(of_processes(trace, workload=True))
     # The number in `nice10` is its nice value.
     levels = pl.col("comm").str.starts_with("nice")
     role = pl.when(levels).then("comm").otherwise(pl.col("comm").str.replace(r"\d+$", ""))
-    of = threads.filter(pl.col("utid").is_in(started(trace))).select("utid", role=role)
+    of = threads.select("utid", role=role).collect()
     waits = trace.waits.filter(pl.col("censored") == "none").select("utid", "wait").collect()
     found: dict[str, dict[str, float]] = {}
     for (name,), rows in waits.join(of, on="utid").group_by("role"):

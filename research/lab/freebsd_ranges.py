@@ -20,8 +20,9 @@ from typing import Any
 import polars as pl
 
 import schedscope as ss
-from research.lab.freebsd import ACROSS, KERNELS, OWN, opened, show, started
+from research.lab.freebsd import ACROSS, KERNELS, OWN, opened, show
 from schedscope.errors import SchedscopeError
+from schedscope.processes import of_processes
 from schedscope.simulator.runs.services import figures, services
 from schedscope.store.trace import Trace
 
@@ -33,8 +34,8 @@ TABLE = "freebsd-ranges"
 
 def happened(trace: Trace) -> dict[str, dict[str, Any]]:
     """The figures of each thread of the recorded command, by its name."""
-    named = services(trace, "comm")
-    return figures(trace, named.filter(pl.col("utid").is_in(started(trace))))
+    mine = trace.threads.filter(of_processes(trace, workload=True)).select("utid").collect()
+    return figures(trace, services(trace, "comm").join(mine, on="utid"))
 
 
 def said(

@@ -113,6 +113,13 @@ def test_dtrace_that_starts_after_the_table_is_of_the_recorder(tmp_path: Path) -
     assert 0.4 < ran / ss.residency(trace, by="comm")["running"].sum() < 0.5
 
 
+def test_children_of_the_recorded_command_are_of_its_workload(tmp_path: Path) -> None:
+    """Its forks say which thread made which, and not which process."""
+    trace = ss.open(unpacked("4bsd-lines2", tmp_path))
+    mine = trace.threads.filter(ss.of_processes(trace, workload=True)).select("pid", "ppid")
+    assert set(mine.collect().rows()) == {(374, 28), (375, 374), (376, 374)}
+
+
 def test_short_lines_name_every_thread(tmp_path: Path) -> None:
     """Version 2 prints a name where it is new."""
     trace = ss.open(unpacked("ule-lines2", tmp_path))

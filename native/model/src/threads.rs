@@ -405,9 +405,11 @@ impl Identity {
         let mut threads = Threads::default();
         let moved = self.moved(moves);
         let mains = self.main_threads();
+        let mut ppids = Vec::with_capacity(self.records.len());
         for (utid, (sight, record)) in self.sights.iter().zip(&self.records).enumerate() {
             let process = sight.pid.filter(|_| utid >= self.ncpu as usize);
             let last = process.and_then(|pid| self.at_end(pid, record));
+            ppids.push(self.ppid(utid, &ppids));
             threads.push(Thread {
                 utid: utid as u32,
                 tid: record.tid.filter(|&tid| tid != UNKNOWN_TID),
@@ -423,7 +425,7 @@ impl Identity {
                 end_ts: sight.end_ts,
                 parent_utid: record.parent,
                 exit_ts: record.exit_ts,
-                ppid: record.ppid,
+                ppid: ppids[utid],
                 process_name: process
                     .and_then(|pid| mains.get(&pid))
                     .map(|mains| nearest(mains, utid as u32))
@@ -479,6 +481,20 @@ impl Identity {
             }
         }
         found
+    }
+
+    /// The process that created a thread's own one: as it was told, or, where forks do not say
+    /// whether they made a thread or a process (FreeBSD's), that of its parent, or its parent's
+    /// own. `before` has the answers for the threads before this one.
+    fn ppid(&self, utid: usize, before: &[Option<u32>]) -> Option<u32> {
+        let record = &self.records[utid];
+        record.ppid.or_else(|| {
+            let (own, parent) = (self.sights[utid].pid?, record.parent? as usize);
+            match self.sights[parent].pid? {
+                pid if pid == own => before.get(parent).copied().flatten(),
+                pid => Some(pid),
+            }
+        })
     }
 
     /// Whether a process is the recorder's: with all its threads, whenever they began.
