@@ -483,9 +483,9 @@ impl Identity {
         found
     }
 
-    /// The process that created a thread's own one: as it was told, or, where forks do not say
-    /// whether they made a thread or a process (FreeBSD's), that of its parent, or its parent's
-    /// own. `before` has the answers for the threads before this one.
+    /// The parent of a thread's process: as recorded, or, where a fork event is the same for threads
+    /// and processes (FreeBSD's), the process of its parent thread if that is another one, else
+    /// the parent thread's own answer. `before` has the answers for the threads before this one.
     fn ppid(&self, utid: usize, before: &[Option<u32>]) -> Option<u32> {
         let record = &self.records[utid];
         record.ppid.or_else(|| {
