@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import doctest
 import json
-import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,24 +168,27 @@ def test_newest_version_has_at_most_one_screen_of_the_changelog() -> None:
 
 
 @pytest.mark.parametrize("page", CHAPTERS, ids=name_of)
-def test_a_chapters_commands_run(page: Path, tmp_path: Path) -> None:
+def test_a_chapters_commands_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """As a reader would type them, except those about files of her own."""
     text = prose(page).partition("## The same in a terminal")[2].partition("\n## ")[0]
     lines = re.findall(r"^    (.*)$", text, re.MULTILINE)
     assert lines, "a chapter ends with its commands"
-    folder = ROOT
+    monkeypatch.setenv("SCHEDSCOPE_CACHE", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(ROOT)
     for line in lines:
-        if line == "cd fixtures":
-            folder /= "fixtures"
-        elif not any(name in line for name in HERS):
-            words = line
-            if not line.startswith("tar "):
-                words = shlex.quote(sys.executable) + " -m " + line
-            environ = {**os.environ, "SCHEDSCOPE_CACHE": str(tmp_path), "HOME": str(tmp_path)}
-            answer = subprocess.run(
-                ["bash", "-c", words], cwd=folder, env=environ, capture_output=True, check=False
-            )
-            assert answer.returncode == 0, line + answer.stderr.decode()
+        expanded = subprocess.run(
+            ["bash", "-c", rf"printf '%s\0' {line}"], capture_output=True, text=True, check=True
+        )
+        words = expanded.stdout.split("\0")[:-1]
+        if words[0] == "cd":
+            monkeypatch.chdir(words[1])
+        elif words[0] == "schedscope" and not any(name in line for name in HERS):
+            assert main(words[1:]) == 0, line + capfd.readouterr().err
+        elif words[0] == "tar":
+            subprocess.run(words, check=True)
 
 
 def test_the_first_page_names_every_command() -> None:

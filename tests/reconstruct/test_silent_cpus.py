@@ -146,7 +146,7 @@ def test_recording_without_a_visible_end_ends_early(tmp_path: Path) -> None:
             continue
         early += 1
         assert losses.select("cpu", "ts_begin", "ts_end").rows() == [(0, last, trace.window[1])]
-        result = campaign.judge(hogs, kind, number, 1, tmp_path)
+        result = campaign.judge(hogs, kind, number, 1, tmp_path, (number, 6))
         assert not result["wrong_waits"] + result["wrong_bounds"] + result["wrong_state_time"]
         # A hole of which nothing counts the events may hide several waits of one thread.
         assert not [name for name in result["wrong_figures"] if not name.startswith("latency ")]
