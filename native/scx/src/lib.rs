@@ -3,6 +3,7 @@
 //!
 //! `load` reads the object (with `btf`, `core_relocation`, `maps`), `vm` runs its programs in
 //! `memory`, `calls` is what they may call, `core` and `policy` are what the kernel does.
+mod arena;
 mod btf;
 mod bytes;
 mod calls;
@@ -12,6 +13,7 @@ mod fault;
 mod groups;
 mod iterators;
 mod kernel_types;
+mod library;
 mod load;
 mod maps;
 mod masks;
@@ -81,14 +83,16 @@ pub fn make(
         let entry = loaded.operations.entry(*which)?;
         Some((format!("ops.{}", which.name()), entry))
     });
-    let before = loaded.before.iter().map(|(entry, _)| {
+    let library = loaded.library.iter().flat_map(library::Library::entries);
+    let before = loaded.before.iter().map(|(entry, _)| *entry);
+    let before = library.chain(before).map(|entry| {
         let named = loaded
             .functions
             .iter()
-            .find(|(_, at)| *at == *entry as usize);
+            .find(|(_, at)| *at == entry as usize);
         (
             named.map_or_else(String::new, |(name, _)| name.clone()),
-            *entry,
+            entry,
         )
     });
     for (called, entry) in entries.chain(before) {
@@ -133,6 +137,7 @@ pub fn make(
         rt: RtQueues::unlimited(ncpu, n, &settings),
         functions: loaded.functions,
         before: loaded.before,
+        library: loaded.library,
         hz,
         previous: vec![None; ncpu],
         released: vec![false; ncpu],

@@ -1,11 +1,14 @@
 //! The addresses that an object's programs see: a number of a region and an offset into it, so
 //! that no address leads anywhere else. Every access is checked.
+use super::arena::{self, Arena};
 use super::fault::Fault;
 
-/// Of the address of a map, of a program and of a kfunc: there is nothing to read there.
+/// Of the address of a map, of a program, of a kfunc and of a variable that each CPU has: there is
+/// nothing to read there.
 pub const MAPS: u32 = 0x7fff_0000;
 pub const CODE: u32 = 0x7fff_0001;
 pub const KFUNCS: u32 = 0x7fff_0002;
+pub const PER_CPU: u32 = 0x7fff_0003;
 
 /// What an object may take in all.
 pub const LIMIT: usize = 256 << 20;
@@ -33,6 +36,8 @@ pub struct Region {
 pub struct Memory {
     regions: Vec<Region>,
     taken: usize,
+    /// Where pointers of 32 bits lead, of objects that have one.
+    arena: Option<Arena>,
 }
 
 pub fn address(region: u32, offset: u32) -> u64 {
@@ -79,6 +84,40 @@ impl Memory {
         Ok(())
     }
 
+    /// The arena, from now on.
+    pub fn arena_mut(&mut self) -> &mut Arena {
+        self.arena.get_or_insert_default()
+    }
+
+    /// Variables of an arena, whose other pages follow; the page where they begin.
+    pub fn add_to_arena(&mut self, bytes: &[u8], size: usize) -> Result<u32, Fault> {
+        if size > LIMIT {
+            self.take("variables in the arena", size)?;
+        }
+        let pages = size.div_ceil(arena::PAGE) as u32;
+        let arena = self.arena_mut();
+        arena.limit(u32::MAX);
+        let first = arena.find(0, pages).0.unwrap_or_default();
+        self.take_pages(first, pages)?;
+        let at = arena::address_of(first) as u32;
+        for (n, part) in bytes[..bytes.len().min(size)]
+            .chunks(arena::PAGE)
+            .enumerate()
+        {
+            let at = at.wrapping_add((n * arena::PAGE) as u32);
+            self.arena_mut().store(at, part);
+        }
+        Ok(first)
+    }
+
+    /// Takes pages of the arena, from `first` on: they are free.
+    pub fn take_pages(&mut self, first: u32, pages: u32) -> Result<(), Fault> {
+        let room = self.arena_mut().room_for(pages);
+        self.take("the arena", room)?;
+        self.arena_mut().take(first, pages);
+        Ok(())
+    }
+
     pub fn region(&self, region: u32) -> &Region {
         &self.regions[region as usize - 1]
     }
@@ -112,8 +151,13 @@ impl Memory {
     /// What programs read. Through a pointer that is null they read 0, as the kernel has it for
     /// pointers of the kernel's own (BPF_PROBE_MEM); others its verifier has programs check.
     pub fn load(&self, at: u64, size: usize) -> Result<u64, Fault> {
-        if at < 1 << 16 {
-            return Ok(0);
+        if at >> 32 == 0 {
+            if let Some(arena) = &self.arena {
+                return Ok(arena.load(at as u32, size));
+            }
+            if at < 1 << 16 {
+                return Ok(0);
+            }
         }
         let (region, start) = self.find(at, size, "reads")?;
         let mut word = [0; 8];
@@ -123,6 +167,12 @@ impl Memory {
 
     /// What programs write.
     pub fn store(&mut self, at: u64, size: usize, value: u64) -> Result<(), Fault> {
+        if at >> 32 == 0
+            && let Some(arena) = &mut self.arena
+        {
+            arena.store(at as u32, &value.to_le_bytes()[..size]);
+            return Ok(());
+        }
         self.write_from(at, &value.to_le_bytes()[..size])
     }
 

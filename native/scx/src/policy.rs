@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::groups::Groups;
 use super::iterators::Iterators;
 use super::kernel_types as k;
+use super::library::Library;
 use super::maps::Maps;
 use super::masks;
 use super::memory::{Access, CODE, MAPS, address};
@@ -52,6 +53,7 @@ pub struct Scheduler {
     pub(crate) rt: RtQueues,
     pub(crate) functions: Vec<(String, usize)>,
     pub(crate) before: Vec<(u32, Vec<i32>)>,
+    pub(crate) library: Option<Library>,
     pub(crate) hz: u32,
     /// The thread that has just left each CPU, until that has chosen.
     pub(crate) previous: Vec<Option<Tid>>,
@@ -116,7 +118,7 @@ impl Scheduler {
     }
 
     /// A function of the scheduler's, outside of its callbacks.
-    fn call_function(
+    pub(crate) fn call_function(
         &mut self,
         w: &mut World,
         here: Cpu,
@@ -183,7 +185,7 @@ impl Scheduler {
     }
 
     /// The kernel's verifier would have refused the object.
-    fn fail(&mut self, w: &mut World, which: &str, fault: &Fault) {
+    pub(crate) fn fail(&mut self, w: &mut World, which: &str, fault: &Fault) {
         let at = fault.at.map_or_else(String::new, |at| {
             let own = self
                 .functions
@@ -585,6 +587,7 @@ impl Policy for Scheduler {
         if let Err(fault) = self.core.grow_dsqs(&mut self.machine.memory) {
             self.fail(w, "ops.init", &fault);
         }
+        self.set_library_up(w);
         self.run_before(w);
         let answer = self.call(w, Callback::Init, 0, Context::Other, &[]);
         self.must_be_zero(w, Callback::Init, answer);
@@ -682,8 +685,9 @@ impl Policy for Scheduler {
             EnqueueReason::New | EnqueueReason::Moved => 0,
         };
         flags |= u64::from(selected) * k::ENQ_CPU_SELECTED;
+        // The scheduler hears of other CPUs before it has the thread back.
         if how == EnqueueReason::Moved {
-            self.core.refresh_mask(&mut self.machine.memory, w, t);
+            self.affinity_changed(w, t);
         } else {
             self.of_thread(w, Callback::Runnable, cpu, t, Some(flags));
         }
@@ -860,8 +864,11 @@ impl Policy for Scheduler {
         }
     }
 
+    /// __do_set_cpus_allowed; a mask that stays the same is none of the scheduler's.
     fn affinity_changed(&mut self, w: &mut World, t: Tid) {
-        self.core.refresh_mask(&mut self.machine.memory, w, t);
+        if !self.core.refresh_mask(&mut self.machine.memory, w, t) {
+            return;
+        }
         let mask = self.core.masks.of_thread(t);
         let here = w.thread(t).cpu;
         if !w.thread(t).class.is_realtime() {

@@ -1,5 +1,6 @@
 //! Runs BPF programs: the instruction set of Documentation/bpf/standardization, Linux 6.12, versions
 //! 1 to 4. Every access of memory is checked, and every callback has a number of instructions.
+use super::arena;
 use super::fault::Fault;
 use super::memory::{Access, CODE, Memory, address, split};
 
@@ -16,8 +17,16 @@ pub struct Insn {
 pub const CALL: u8 = 0x85;
 pub const EXIT: u8 = 0x95;
 pub const LDDW: u8 = 0x18;
+/// From a register to another.
+const MOVE: u8 = 0xbf;
+/// Goes on where it says when it has been come to too often: here the budget ends loops.
+const MAY_GOTO: u8 = 0xe5;
 /// One that something the model lacks has become: `imm` is its number.
 pub const POISON: u8 = 0xe0;
+
+/// Atomic operations that only load or store.
+const LOAD_ACQUIRE: i64 = 0x100;
+const STORE_RELEASE: i64 = 0x110;
 
 /// What `src` of a call says.
 pub const HELPER: u8 = 0;
@@ -34,6 +43,8 @@ const FRAMES: u32 = 8;
 /// What a helper or kfunc comes to.
 pub enum Answer {
     Value(u64),
+    /// A number, for the work of so many instructions.
+    Work(u64, u64),
     /// Call the program at `code` `times` times with (i, context), until it answers another number
     /// than 0 (`bpf_loop`).
     Loop {
@@ -224,6 +235,7 @@ impl Machine {
                         };
                         r[0] = self.value(kernel, answer, depth)?;
                     }
+                    MAY_GOTO => {}
                     _ => {
                         let by = if insn.op & 8 == 8 {
                             r[src]
@@ -278,6 +290,11 @@ impl Machine {
                     let at = r[dst].wrapping_add(insn.off as u64);
                     match insn.op & 0xe0 {
                         0x60 => self.memory.store(at, size, r[src])?,
+                        0xc0 if insn.imm == LOAD_ACQUIRE => {
+                            let at = r[src].wrapping_add(insn.off as u64);
+                            r[dst] = self.memory.load(at, size)?;
+                        }
+                        0xc0 if insn.imm == STORE_RELEASE => self.memory.store(at, size, r[src])?,
                         0xc0 if size >= 4 => {
                             let old = self.memory.load(at, size)?;
                             let new = atomic(insn, size, old, r[src], r[0])?;
@@ -314,6 +331,10 @@ impl Machine {
     ) -> Result<u64, Fault> {
         match answer {
             Answer::Value(value) => Ok(value),
+            Answer::Work(value, instructions) => {
+                self.left = self.left.saturating_sub(instructions);
+                Ok(value)
+            }
             Answer::Loop {
                 code,
                 times,
@@ -452,9 +473,12 @@ macro_rules! alu {
 alu!(alu32, u32, i32);
 alu!(arithmetic64, u64, i64);
 
-/// With what the wide class alone has: `movsx` of 32 bits, and the unconditional `bswap`.
+/// With what the wide class alone has: `movsx` of 32 bits, the unconditional `bswap`, and the casts
+/// of pointers between user space, `(1 << 16)`, and the kernel's arena, `1` (BPF_ADDR_SPACE_CAST).
 pub fn alu64(insn: Insn, a: u64, b: u64) -> Option<u64> {
     match (insn.op >> 4, insn.off) {
+        (0xb, 1) if insn.op == MOVE && insn.imm == 1 => Some(arena::for_kernel(b)),
+        (0xb, 1) if insn.op == MOVE && insn.imm == 1 << 16 => Some(arena::for_user(b)),
         (0xb, 32) => Some(i64::from(b as i32) as u64),
         (0xd, _) => swap(insn.imm, a),
         _ => arithmetic64(insn, a, b),
