@@ -10,7 +10,8 @@ const volatile u32 deed;
 const volatile u64 slice_ns = 4000000;
 const volatile u32 want_nodes, want_cpus;
 
-enum { NOTHING, OUTSIDE, TAKE_ALL, TOO_MANY, LOOP, GIVE_BACK, NO_ARENA_POINTER, LOCK };
+enum { NOTHING, OUTSIDE, TAKE_ALL, TOO_MANY, LOOP, GIVE_BACK, NO_ARENA_POINTER, LOCK,
+       KICK };
 
 struct {
 	UINT(type, 33); /* BPF_MAP_TYPE_ARENA */
@@ -188,6 +189,9 @@ void arena_enqueue(u64 *ctx)
 	else
 		first = node;
 	last = node;
+	/* Who loses its CPU kicks the other one. */
+	if (deed == KICK)
+		scx_bpf_kick_cpu(!scx_bpf_task_cpu(p), SCX_KICK_PREEMPT);
 }
 
 SEC("struct_ops/set_cpumask")

@@ -4,6 +4,8 @@
 //! where no page is is 0, and what is written there is lost.
 use std::collections::BTreeMap;
 
+use super::memory::word;
+
 pub const PAGE: usize = 4096;
 /// What 32 bits reach.
 const MOST_PAGES: u32 = 1 << 20;
@@ -53,22 +55,21 @@ impl Arena {
     }
 
     pub fn load(&self, at: u32, size: usize) -> u64 {
-        let mut word = [0; 8];
         let within = at as usize % PAGE;
         if within + size <= PAGE {
-            if let Some(page) = self.page(at) {
-                let from = page + within;
-                word[..size].copy_from_slice(&self.bytes[from..from + size]);
-            }
-        } else {
-            for (n, byte) in word[..size].iter_mut().enumerate() {
-                let at = at.wrapping_add(n as u32);
-                *byte = self
-                    .page(at)
-                    .map_or(0, |page| self.bytes[page + at as usize % PAGE]);
-            }
+            let bytes = self
+                .page(at)
+                .and_then(|page| self.bytes.get(page + within..));
+            return bytes.and_then(|bytes| word(bytes, size)).unwrap_or(0);
         }
-        u64::from_le_bytes(word)
+        let mut found = [0; 8];
+        for (n, byte) in found[..size].iter_mut().enumerate() {
+            let at = at.wrapping_add(n as u32);
+            *byte = self
+                .page(at)
+                .map_or(0, |page| self.bytes[page + at as usize % PAGE]);
+        }
+        u64::from_le_bytes(found)
     }
 
     pub fn store(&mut self, at: u32, bytes: &[u8]) {

@@ -140,6 +140,7 @@ pub fn make(
         library: loaded.library,
         hz,
         previous: vec![None; ncpu],
+        kicked: vec![(-1, 0); ncpu],
         released: vec![false; ncpu],
         selected: vec![false; n],
         exits_after: load.threads.iter().map(|spec| spec.exits_after).collect(),

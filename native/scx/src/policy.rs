@@ -30,6 +30,9 @@ use crate::error::{Error, plain};
 const ROUNDS: u32 = 32;
 /// The watchdog's timer; those of the CPUs follow, then the scheduler's own.
 const WATCHDOG: u32 = 0;
+/// Kicks of a CPU that take no time, in one instant; and what each takes after that.
+const MOST_KICKS: u32 = 16;
+const INTERRUPT_NS: i64 = 1_000;
 const PLAIN: Insertion = Insertion {
     vtime: None,
     ahead: false,
@@ -57,6 +60,8 @@ pub struct Scheduler {
     pub(crate) hz: u32,
     /// The thread that has just left each CPU, until that has chosen.
     pub(crate) previous: Vec<Option<Tid>>,
+    /// When each CPU was last kicked, and how often in that instant.
+    pub(crate) kicked: Vec<(i64, u32)>,
     /// The scheduler was notified that another class has the CPU.
     pub(crate) released: Vec<bool>,
     /// By thread: ops.select_cpu was called for its enqueue to come.
@@ -233,7 +238,13 @@ impl Scheduler {
         {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         }
-        if self.core.choosing == Some(c) {
+        let (last, times) = &mut self.kicked[c as usize];
+        *times = if *last == w.now() { *times + 1 } else { 0 };
+        *last = w.now();
+        if *times >= MOST_KICKS {
+            // CPUs that go on kicking each other let time pass.
+            w.arm_timer(1 + u32::from(c), w.now() + INTERRUPT_NS);
+        } else if self.core.choosing == Some(c) {
             // An interrupt notifies it once it has chosen.
             w.arm_timer(1 + u32::from(c), w.now());
         } else {

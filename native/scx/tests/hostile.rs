@@ -121,6 +121,14 @@ fn a_timer_with_a_callback_that_is_no_function_is_told_when_it_fires() {
 }
 
 #[test]
+fn cpus_that_go_on_kicking_each_other_let_time_pass() {
+    let ran = answer(&object("arena"), &[("deed", "8")]).unwrap();
+    assert_eq!(ran.outcome.unwrap().ended, None);
+    let ends = ran.rows.iter().filter(|row| row.contains(" ends ")).count();
+    assert_eq!(ends, 3);
+}
+
+#[test]
 fn a_timer_that_starts_itself_at_once_lets_time_pass() {
     let ran = answer(&object("hostile"), &[("deed", "19")]).unwrap();
     let outcome = ran.outcome.unwrap();
