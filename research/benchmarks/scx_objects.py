@@ -120,6 +120,7 @@ SETTINGS = {
     "scx_qmap": SLICE,
     "scx_rusty v1.0.6": RUSTY,
     "scx_rusty": {**RUSTY, **SLICE},
+    "scx_wd40": {**CPUS, **SLICE, "nr_nodes": "1", "nr_doms": "1", "wd40_setup": "0"},
     "scx_tickless": {**FLAT, "enable_primary_cpu": "0"},
 }
 """What the schedulers' own halves would set for two CPUs, where that is not what the object has."""

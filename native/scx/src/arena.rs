@@ -14,18 +14,20 @@ const MOST_PAGES: u32 = 1 << 20;
 const USER: u64 = 0x1000;
 /// The first page: a pointer into the arena is never null, nor near it.
 const FIRST: u32 = 16;
-/// What a page costs, in instructions: it is filled with zeroes.
-const WORK: u64 = 16;
+const EMPTY: u32 = u32::MAX;
 
 #[derive(Debug, Default)]
 pub struct Arena {
     /// The page after its last.
     end: u32,
-    /// By page: its place in `bytes`, from 1; 0 for none.
+    /// By page: its place in `bytes`, from 1; 0 for none, `EMPTY` for one that is all zeroes yet.
     places: Vec<u32>,
     bytes: Vec<u8>,
     /// Places whose pages were given back.
     free: Vec<u32>,
+    /// Pages that are taken now, and that were at most.
+    taken: u32,
+    most: u32,
     /// Pages that are taken: the first of each row, and the one after its last.
     rows: BTreeMap<u32, u32>,
 }
@@ -50,7 +52,28 @@ impl Arena {
     }
 
     fn page(&self, at: u32) -> Option<usize> {
-        let place = *self.places.get(at as usize / PAGE)?;
+        match *self.places.get(at as usize / PAGE)? {
+            0 | EMPTY => None,
+            place => Some((place as usize - 1) * PAGE),
+        }
+    }
+
+    /// The same for one who writes: from then on the page has a place.
+    fn page_mut(&mut self, at: u32) -> Option<usize> {
+        let place = self.places.get_mut(at as usize / PAGE)?;
+        if *place == EMPTY {
+            *place = match self.free.pop() {
+                Some(place) => {
+                    let from = (place as usize - 1) * PAGE;
+                    self.bytes[from..from + PAGE].fill(0);
+                    place
+                }
+                None => {
+                    self.bytes.resize(self.bytes.len() + PAGE, 0);
+                    (self.bytes.len() / PAGE) as u32
+                }
+            };
+        }
         Some((place.checked_sub(1)? as usize) * PAGE)
     }
 
@@ -75,7 +98,7 @@ impl Arena {
     pub fn store(&mut self, at: u32, bytes: &[u8]) {
         let within = at as usize % PAGE;
         if within + bytes.len() <= PAGE {
-            if let Some(page) = self.page(at) {
+            if let Some(page) = self.page_mut(at) {
                 let from = page + within;
                 self.bytes[from..from + bytes.len()].copy_from_slice(bytes);
             }
@@ -83,7 +106,7 @@ impl Arena {
         }
         for (n, byte) in bytes.iter().enumerate() {
             let at = at.wrapping_add(n as u32);
-            if let Some(page) = self.page(at) {
+            if let Some(page) = self.page_mut(at) {
                 self.bytes[page + at as usize % PAGE] = *byte;
             }
         }
@@ -91,7 +114,8 @@ impl Arena {
 
     /// Bytes that taking so many pages would add to what the object has.
     pub fn room_for(&self, pages: u32) -> usize {
-        (pages as usize).saturating_sub(self.free.len()) * PAGE
+        let most = self.taken.saturating_add(pages);
+        most.saturating_sub(self.most) as usize * PAGE
     }
 
     /// The first page of a row of so many that are free, from `at` if it says where
@@ -129,20 +153,9 @@ impl Arena {
         if self.places.len() < new {
             self.places.resize(new, 0);
         }
-        for page in first..end {
-            let place = match self.free.pop() {
-                Some(place) => {
-                    let from = (place as usize - 1) * PAGE;
-                    self.bytes[from..from + PAGE].fill(0);
-                    place
-                }
-                None => {
-                    self.bytes.resize(self.bytes.len() + PAGE, 0);
-                    (self.bytes.len() / PAGE) as u32
-                }
-            };
-            self.places[page as usize] = place;
-        }
+        self.places[first as usize..new].fill(EMPTY);
+        self.taken += pages;
+        self.most = self.most.max(self.taken);
         self.join(first, end);
     }
 
@@ -180,15 +193,12 @@ impl Arena {
             }
             for page in from.max(first)..to.min(end) {
                 let place = self.places.get_mut(page as usize).map(std::mem::take);
-                self.free.extend(place.filter(|place| *place != 0));
+                let place = place.filter(|place| *place != 0);
+                self.taken -= u32::from(place.is_some());
+                self.free.extend(place.filter(|place| *place != EMPTY));
             }
         }
     }
-}
-
-/// What the pages of a call cost, in instructions.
-pub fn work(pages: u32) -> u64 {
-    WORK * u64::from(pages)
 }
 
 /// The address of a page for user space.

@@ -936,6 +936,9 @@ impl Scheduler {
     /// Programs that the scheduler's own half would run before the scheduler begins (BPF_PROG_RUN).
     fn run_before(&mut self, w: &mut World) {
         for (entry, numbers) in std::mem::take(&mut self.before) {
+            let called = |(_, at): &&(String, usize)| *at == entry as usize;
+            let name = self.functions.iter().find(called);
+            let name = name.map_or_else(String::new, |(name, _)| name.clone());
             let room = self.machine.memory.add("the context", 64, Access::Write);
             let answer = room.and_then(|region| {
                 for (at, number) in numbers.iter().enumerate() {
@@ -949,14 +952,11 @@ impl Scheduler {
             match answer {
                 Ok(answer) if answer as i32 == 0 => {}
                 Ok(answer) => w.fail(Error::usage(
-                    format!(
-                        "{}: a program that settings name answers {}",
-                        self.file, answer as i32
-                    ),
-                    "0",
+                    format!("{}: {name} answers {}", self.file, answer as i32),
+                    "0 of a program that settings name",
                     "correct the numbers that it gets",
                 )),
-                Err(fault) => self.fail(w, "a program that settings name", &fault),
+                Err(fault) => self.fail(w, &name, &fault),
             }
         }
     }
