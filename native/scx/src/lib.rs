@@ -2,7 +2,8 @@
 //! the core of sched_ext around them is the kernel's (docs/policies/sched_ext-objects.md).
 //!
 //! `load` reads the object (with `btf`, `core_relocation`, `maps`), `vm` runs its programs in
-//! `memory`, `calls` is what they may call, `core` and `policy` are what the kernel does.
+//! `memory` and `arena`, `calls` is what they may call, `core` and `policy` are what the kernel does,
+//! `settings` and `library` what a scheduler's user-space half would.
 mod arena;
 mod btf;
 mod bytes;
