@@ -9,8 +9,10 @@ void scx_bpf_events(void *to, u64 size) KSYM;
 void scx_bpf_from_the_future(void) KSYM WEAK;
 
 struct {
-	UINT(type, 33); /* BPF_MAP_TYPE_ARENA */
+	UINT(type, 11); /* BPF_MAP_TYPE_LPM_TRIE */
 	UINT(max_entries, 16);
+	TYPE(key, u64);
+	TYPE(value, u64);
 } pages SEC(".maps");
 
 struct {

@@ -111,6 +111,7 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *, bool);
 	void (*quiescent)(struct task_struct *, u64);
 	void (*set_weight)(struct task_struct *, u32);
+	void (*set_cpumask)(struct task_struct *, const struct cpumask *);
 	void (*update_idle)(s32, bool);
 	s32 (*init_task)(struct task_struct *, struct scx_init_task_args *);
 	void (*exit_task)(struct task_struct *, struct scx_exit_task_args *);

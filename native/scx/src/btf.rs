@@ -227,6 +227,37 @@ impl Btf {
         self.size_within(id, DEEPEST)
     }
 
+    /// Where a member of a struct is, in bytes, and its type; also one of a struct or union without
+    /// a name in it.
+    pub fn member(&self, id: u32, name: &str) -> Option<(u32, u32)> {
+        self.member_within(id, name, DEEPEST)
+    }
+
+    fn member_within(&self, id: u32, name: &str, deepest: u32) -> Option<(u32, u32)> {
+        let Type::Struct { members, .. } = self.resolve(id).1 else {
+            return None;
+        };
+        members.iter().find_map(|member| {
+            let at = member.offset / 8;
+            if member.name == name {
+                return Some((at, member.kind));
+            }
+            let inner = member.name.is_empty() && deepest > 0;
+            let (more, kind) = inner
+                .then(|| self.member_within(member.kind, name, deepest - 1))
+                .flatten()?;
+            Some((at.saturating_add(more), kind))
+        })
+    }
+
+    /// Of the struct of this name, in bytes.
+    pub fn struct_size(&self, name: &str) -> Option<u32> {
+        self.types.iter().find_map(|(called, found)| match found {
+            Type::Struct { size, .. } if called == name => Some(*size),
+            _ => None,
+        })
+    }
+
     fn size_within(&self, id: u32, deepest: u32) -> u32 {
         match self.resolve(id).1 {
             Type::Int { size, .. } | Type::Struct { size, .. } | Type::Enum { size, .. } => *size,

@@ -3,6 +3,7 @@
 use schedscope_sim::machine::Cpu;
 use schedscope_sim::world::{State, World};
 
+use super::arena;
 use super::core::{Context, Core, Insert};
 use super::fault::Fault;
 use super::groups::Groups;
@@ -10,7 +11,7 @@ use super::iterators::Iterators;
 use super::kernel_types as k;
 use super::maps::{MapKind, Maps};
 use super::masks;
-use super::memory::{MAPS, Memory, address, split};
+use super::memory::{MAPS, Memory, PER_CPU, address, split};
 use super::text::formatted;
 use super::timers::SOONEST;
 use super::vm::{Answer, Kernel};
@@ -42,9 +43,11 @@ kfuncs! {
     MoveSetVtime: "scx_bpf_dispatch_from_dsq_set_vtime" | "scx_bpf_dsq_move_set_vtime", "6.12";
     Reenqueue: "scx_bpf_reenqueue_local", "6.12";
     TaskGroup: "scx_bpf_task_cgroup", "6.12";
-    GroupAcquire: "bpf_cgroup_acquire", "6.2";
+    Same: "bpf_cgroup_acquire" | "bpf_task_acquire" | "bpf_rdonly_cast", "6.2";
     GroupAncestor: "bpf_cgroup_ancestor", "6.2";
     GroupFromId: "bpf_cgroup_from_id", "6.3";
+    GroupIterator: "bpf_iter_css_new", "6.7";
+    GroupNext: "bpf_iter_css_next", "6.7";
     DispatchSlots: "scx_bpf_dispatch_nr_slots", "6.12";
     DispatchCancel: "scx_bpf_dispatch_cancel", "6.12";
     SelectDefault: "scx_bpf_select_cpu_dfl", "6.12";
@@ -102,16 +105,18 @@ kfuncs! {
     MaskWeight: "bpf_cpumask_weight", "6.8";
     Nothing: "bpf_rcu_read_lock" | "bpf_rcu_read_unlock" | "bpf_preempt_disable"
         | "bpf_preempt_enable" | "bpf_task_release" | "bpf_cgroup_release", "6.2";
-    TaskAcquire: "bpf_task_acquire", "6.2";
     TaskFromPid: "bpf_task_from_pid", "6.2";
     ObjectNew: "bpf_obj_new_impl", "6.2";
     ObjectDrop: "bpf_obj_drop_impl", "6.2";
     TreeAdd: "bpf_rbtree_add_impl", "6.4";
     TreeRemove: "bpf_rbtree_remove", "6.3";
     TreeFirst: "bpf_rbtree_first", "6.3";
+    ArenaTake: "bpf_arena_alloc_pages", "6.9";
+    ArenaReserve: "bpf_arena_reserve_pages", "6.17";
+    ArenaGiveBack: "bpf_arena_free_pages", "6.9";
     NumberNew: "bpf_iter_num_new", "6.4";
     NumberNext: "bpf_iter_num_next", "6.4";
-    NumberDestroy: "bpf_iter_num_destroy", "6.4";
+    NumberDestroy: "bpf_iter_num_destroy" | "bpf_iter_css_destroy", "6.4";
 }
 
 /// The number of a kfunc.
@@ -121,6 +126,15 @@ pub fn kfunc(name: &str) -> Option<u32> {
         return None;
     }
     let at = KFUNCS.iter().position(|(own, ..)| *own == name);
+    at.map(|at| at as u32)
+}
+
+/// Variables of the kernel's that each CPU has.
+const PER_CPU_VARIABLES: &[&str] = &["runqueues", "cpufreq_cpu_data"];
+const RUNQUEUES: u64 = 0;
+
+pub fn per_cpu(name: &str) -> Option<u32> {
+    let at = PER_CPU_VARIABLES.iter().position(|own| *own == name);
     at.map(|at| at as u32)
 }
 
@@ -151,6 +165,8 @@ const HELPERS: &[(i64, &str)] = &[
     (132, "bpf_ringbuf_submit"),
     (133, "bpf_ringbuf_discard"),
     (134, "bpf_ringbuf_query"),
+    (153, "bpf_per_cpu_ptr"),
+    (154, "bpf_this_cpu_ptr"),
     (156, "bpf_task_storage_get"),
     (157, "bpf_task_storage_delete"),
     (158, "bpf_get_current_task_btf"),
@@ -175,8 +191,6 @@ const ABSENT: &[(i64, &str)] = &[
     (12, "bpf_tail_call"),
     (25, "bpf_perf_event_output"),
     (55, "bpf_perf_event_read_value"),
-    (153, "bpf_per_cpu_ptr"),
-    (154, "bpf_this_cpu_ptr"),
     (203, "bpf_dynptr_data"),
     (209, "bpf_user_ringbuf_drain"),
 ];
@@ -267,6 +281,14 @@ impl Kernel for Host<'_> {
             88 | 89 => word(self.maps.get(a, MAPS)?.pop(m, b, id == 88)?),
             93 | 94 => value(0),
             118 => value(self.w.now() / self.core.jiffy),
+            // Of the CPUs' frequencies nothing is known.
+            153 | 154 => {
+                let c = if id == 153 { b as u32 } else { here };
+                if a != address(PER_CPU, 0) + RUNQUEUES || c >= self.core.masks.ncpu {
+                    return word(0);
+                }
+                word(self.runqueue(m, c as Cpu))
+            }
             156 => {
                 if b == 0 {
                     return word(0);
@@ -453,12 +475,16 @@ impl Kernel for Host<'_> {
                 let t = self.core.task_at(a)?;
                 word(self.groups.of_thread(t))
             }
-            K::GroupAcquire => word(a),
             K::GroupAncestor => match self.groups.at(a)? {
                 Some(group) => word(self.groups.ancestor(group, b as i32)),
                 None => word(0),
             },
             K::GroupFromId => word(self.groups.with_id(a)),
+            K::GroupIterator => match self.groups.iterate(m, a, b, c as u32)? {
+                true => value(0),
+                false => value(EINVAL),
+            },
+            K::GroupNext => word(self.groups.next_of(m, a)?),
             K::DispatchSlots => match self.core.context {
                 Context::Dispatch => value((self.core.batch - self.core.buffer.len()) as i64),
                 _ => value(0),
@@ -509,18 +535,10 @@ impl Kernel for Host<'_> {
                     self.core.error(self.w, format!("invalid CPU {}", a as i32));
                     return value(0);
                 };
-                let current = self.core.current[usize::from(c)];
-                if let Some(t) = current {
-                    self.core.refresh(m, self.w, t);
+                match which {
+                    K::CpuCurrent => word(self.current(m, c)),
+                    _ => word(self.runqueue(m, c)),
                 }
-                let current = current.map_or(0, |t| self.core.task(t));
-                if *which == K::CpuCurrent {
-                    return word(current);
-                }
-                let at = u32::from(c) * self.core.rq_stride;
-                m.put64(self.core.rqs, at, current);
-                m.put32(self.core.rqs, at + 12, self.w.cpu(c).nr_running());
-                word(address(self.core.rqs, at))
             }
             K::IdleMask | K::IdleCores if !self.idle_is_kept(name) => {
                 word(self.core.masks.of_kernel(masks::NONE))
@@ -587,7 +605,7 @@ impl Kernel for Host<'_> {
                 value(0)
             }
             K::PutMask | K::SetPerformance | K::Dump | K::Nothing | K::NumberDestroy => value(0),
-            K::TaskAcquire => word(a),
+            K::Same => word(a),
             K::TaskFromPid => {
                 let found = self.core.pids.iter().position(|pid| *pid == a as i32);
                 let there = found.filter(|t| {
@@ -615,6 +633,31 @@ impl Kernel for Host<'_> {
             },
             K::TreeRemove => word(self.maps.trees.remove(a, b)),
             K::TreeFirst => word(self.maps.trees.first(a)),
+            K::ArenaTake | K::ArenaReserve => {
+                let pages = c as u32;
+                let found = match self.maps.get(a, MAPS)?.is_arena() && pages > 0 && e == 0 {
+                    true => m.arena_mut().find(b, pages),
+                    false => (None, 0),
+                };
+                let (Some(first), searched) = found else {
+                    let none = if *which == K::ArenaTake { 0 } else { EBUSY };
+                    return Ok(Answer::Work(none as u64, found.1));
+                };
+                if *which == K::ArenaReserve {
+                    m.arena_mut().reserve(first, pages);
+                    return Ok(Answer::Work(0, searched));
+                }
+                m.take_pages(first, pages)?;
+                // Each page is noted, some at a time.
+                let work = searched + u64::from(pages) / 8;
+                Ok(Answer::Work(arena::address_of(first), work))
+            }
+            K::ArenaGiveBack => {
+                if self.maps.get(a, MAPS)?.is_arena() {
+                    m.arena_mut().give_back(b, c as u32);
+                }
+                value(0)
+            }
             // struct bpf_iter_num: the number before the next, and the end.
             K::NumberNew => {
                 let (from, to) = (b as i32, c as i32);
@@ -650,6 +693,21 @@ impl Host<'_> {
             Ok(c) if usize::from(c) < self.w.ncpu() => Ok(c),
             _ => Err(Fault::new(format!("gives {} as a CPU", number as i32))),
         }
+    }
+
+    /// The thread that a CPU runs.
+    fn current(&self, m: &mut Memory, c: Cpu) -> u64 {
+        let current = self.core.current[usize::from(c)];
+        if let Some(t) = current {
+            self.core.refresh(m, self.w, t);
+        }
+        current.map_or(0, |t| self.core.task(t))
+    }
+
+    /// `struct rq` of a CPU.
+    fn runqueue(&self, m: &mut Memory, c: Cpu) -> u64 {
+        let current = self.current(m, c);
+        self.core.refresh_queue(m, self.w, c, current)
     }
 
     /// check_builtin_idle_enabled

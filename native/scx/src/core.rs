@@ -104,6 +104,7 @@ pub struct Core {
     pub dsqs: u32,
     pub rqs: u32,
     pub rq_stride: u32,
+    rq_clocks: [u32; 3],
     places: Places,
     parents: [u32; 2],
     pub nthreads: usize,
@@ -152,7 +153,7 @@ impl Core {
         };
         let mut core = Self {
             queues: Queues::new(ncpu, 1),
-            masks: Masks::new(memory, ncpu, n)?,
+            masks: Masks::new(memory, ncpu, (address(tasks, own(&["cpus_mask"])), stride))?,
             held: vec![Held::No; n],
             runnable_at: vec![0; n],
             context: Context::Other,
@@ -176,6 +177,8 @@ impl Core {
             dsqs: memory.add("the dispatch queues", 0, Access::ReadOnly)?,
             rqs: memory.add("the runqueues", rq_stride as usize * ncpu, Access::ReadOnly)?,
             rq_stride,
+            rq_clocks: ["clock", "clock_task", "clock_pelt"]
+                .map(|name| kernel.offset("rq", &[name])),
             places,
             parents: [own(&["parent"]), own(&["real_parent"])],
             nthreads: n,
@@ -310,10 +313,12 @@ impl Core {
         m.put32(self.tasks, self.place(t, self.places.state), asleep);
     }
 
-    pub fn refresh_mask(&self, m: &mut Memory, w: &World, t: Tid) {
-        self.masks.set_thread(m, t, w.mask(t));
+    /// Whether the CPUs that `t` may run on have changed.
+    pub fn refresh_mask(&self, m: &mut Memory, w: &World, t: Tid) -> bool {
+        let changed = self.masks.set_thread(m, t, w.mask(t));
         let n = w.mask(t).len() as u32;
         m.put32(self.tasks, self.place(t, self.places.allowed), n);
+        changed
     }
 
     /// CPU time that `t` has had, ns.
@@ -332,6 +337,17 @@ impl Core {
             self.set_slice(m, t, slice - slice.min(ran));
         }
         ran
+    }
+
+    /// What a program may read of the queue of a CPU, whose thread is at `current`.
+    pub fn refresh_queue(&self, m: &mut Memory, w: &World, c: Cpu, current: u64) -> u64 {
+        let at = u32::from(c) * self.rq_stride;
+        m.put64(self.rqs, at, current);
+        m.put32(self.rqs, at + 12, w.cpu(c).nr_running());
+        for clock in self.rq_clocks {
+            m.put64(self.rqs, at + clock, w.now() as u64);
+        }
+        address(self.rqs, at)
     }
 
     // ---- dispatch ---------------------------------------------------------

@@ -11,6 +11,7 @@ const SIGNED: u32 = 3;
 const LEFT_SHIFT: u32 = 4;
 const RIGHT_SHIFT: u32 = 5;
 pub const LOCAL_ID: u32 = 6;
+const KERNEL_ID: u32 = 7;
 const TYPE_EXISTS: u32 = 8;
 const TYPE_SIZE: u32 = 9;
 const ENUMERATOR_EXISTS: u32 = 10;
@@ -47,6 +48,8 @@ pub fn resolve(btf: &Btf, one: &CoreRelocation, kernel: &KernelTypes) -> Found {
     match one.kind {
         LOCAL_ID => return Found::Value(root.into(), None),
         TYPE_EXISTS | TYPE_MATCHES => return number(kernel.has(name).is_some()),
+        // Which one it is tells the verifier alone what a cast comes to (bpf_rdonly_cast).
+        KERNEL_ID if kernel.has(name).is_some() => return number(true),
         TYPE_SIZE => {
             return match kernel.size(name) {
                 Some(size) => Found::Value(size.into(), None),

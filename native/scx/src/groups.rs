@@ -26,13 +26,30 @@ pub struct Groups {
     set: u32,
     task_group: u32,
     places: [u32; 2],
+    /// All with those below after, and with those below before; of each, where it is in both, and
+    /// how many it has below, itself included.
+    orders: [Vec<u32>; 2],
+    spans: Vec<([u32; 2], u32)>,
 }
+
+/// Which way an iterator goes (enum bpf_cgroup_iter_order).
+const DOWN: u32 = 2;
+const DOWN_AFTER: u32 = 3;
+const UP: u32 = 4;
 
 impl Groups {
     pub fn new(m: &mut Memory, load: &Workload, core: &Core) -> Result<Self, Fault> {
         let kernel = KernelTypes::new();
         let size = |name| kernel.size(name).unwrap_or(8);
-        let node = size("cgroup");
+        let depth = |mut group: u32| {
+            let mut levels = 1;
+            while let Some(up) = load.groups.get(group as usize).and_then(|spec| spec.parent) {
+                (group, levels) = (up, levels + 1);
+            }
+            levels
+        };
+        let deepest = (0..load.groups.len() as u32).map(depth).max().unwrap_or(0);
+        let node = size("cgroup") + 8 * deepest;
         let set = node + size("kernfs_node");
         let task_group = set + size("css_set");
         let name = task_group + size("task_group");
@@ -51,6 +68,8 @@ impl Groups {
                 kernel.offset("task_struct", &["cgroups"]),
                 kernel.offset("task_struct", &["sched_task_group"]),
             ],
+            orders: [Vec::new(), Vec::new()],
+            spans: Vec::new(),
         };
         for spec in &load.groups {
             let parent = spec.parent.map_or(0, |parent| parent + 1);
@@ -58,6 +77,7 @@ impl Groups {
             let weight = (spec.shares * 100 / 1024).clamp(1, 10_000) as u32;
             own.all.push((parent, level, weight));
         }
+        own.order();
         let names = load.groups.iter().map(|spec| spec.name.as_str());
         for (i, called) in [""].into_iter().chain(names).enumerate() {
             let i = i as u32;
@@ -67,6 +87,12 @@ impl Groups {
             let up = if i == 0 { 0 } else { own.address(parent) };
             let up_node = if i == 0 { 0 } else { up + u64::from(node) };
             m.put32(region, at("cgroup", &["level"]), level);
+            let mut above = i;
+            for level in (0..=level).rev() {
+                let ancestors = at("cgroup", &["ancestors"]);
+                m.put64(region, ancestors + 8 * level, own.address(above));
+                above = own.all[above as usize].0;
+            }
             m.put64(region, at("cgroup", &["kn"]), address(region, base + node));
             m.put64(region, at("cgroup", &["self", "cgroup"]), own.address(i));
             m.put64(region, at("cgroup", &["self", "parent"]), up);
@@ -88,6 +114,74 @@ impl Groups {
             own.put(m, core, t as Tid, spec.group.map_or(0, |group| group + 1));
         }
         Ok(own)
+    }
+
+    /// Notes the orders in which iterators go.
+    fn order(&mut self) {
+        let mut below = vec![Vec::new(); self.all.len()];
+        for (group, (parent, ..)) in self.all.iter().enumerate().skip(1) {
+            below[*parent as usize].push(group as u32);
+        }
+        self.spans = vec![([0; 2], 1); self.all.len()];
+        let mut ahead = vec![(0u32, false)];
+        while let Some((group, seen)) = ahead.pop() {
+            let which = usize::from(seen);
+            self.spans[group as usize].0[which] = self.orders[which].len() as u32;
+            self.orders[which].push(group);
+            if seen {
+                let span: u32 = below[group as usize]
+                    .iter()
+                    .map(|at| self.spans[*at as usize].1)
+                    .sum();
+                self.spans[group as usize].1 += span;
+            } else {
+                ahead.push((group, true));
+                ahead.extend(below[group as usize].iter().rev().map(|at| (*at, false)));
+            }
+        }
+    }
+
+    /// bpf_iter_css_new: into three words, the way, how many are ahead, and which is next.
+    pub fn iterate(&self, m: &mut Memory, at: u64, from: u64, way: u32) -> Result<bool, Fault> {
+        let known = (DOWN..=UP).contains(&way);
+        let start = self.at(from)?.filter(|_| known);
+        let (ahead, next) = match start {
+            None => (0, 0),
+            Some(group) if way == UP => (self.all[group as usize].1 + 1, group),
+            Some(group) => {
+                let ([first, last], span) = self.spans[group as usize];
+                (span, if way == DOWN { first } else { last + 1 - span })
+            }
+        };
+        for (word, at) in
+            [way, ahead, next]
+                .iter()
+                .zip([at, at.wrapping_add(8), at.wrapping_add(16)])
+        {
+            m.store(at, 8, u64::from(*word))?;
+        }
+        Ok(known)
+    }
+
+    /// bpf_iter_css_next
+    pub fn next_of(&self, m: &mut Memory, at: u64) -> Result<u64, Fault> {
+        let word = |n: u64| m.load(at.wrapping_add(8 * n), 8);
+        let [way, ahead, next] = [word(0)?, word(1)?, word(2)?];
+        let Some(left) = ahead.checked_sub(1) else {
+            return Ok(0);
+        };
+        let (group, after) = if way == u64::from(UP) {
+            let parent = self.all.get(next as usize).map(|group| group.0);
+            (Some(next as u32), parent.unwrap_or(0).into())
+        } else {
+            let order = &self.orders[usize::from(way == u64::from(DOWN_AFTER))];
+            (order.get(next as usize).copied(), next.wrapping_add(1))
+        };
+        m.store(at.wrapping_add(8), 8, left)?;
+        m.store(at.wrapping_add(16), 8, after)?;
+        // A program that has written into its iterator is at its end.
+        let there = group.filter(|group| (*group as usize) < self.all.len());
+        Ok(there.map_or(0, |group| self.address(group)))
     }
 
     fn put(&mut self, m: &mut Memory, core: &Core, t: Tid, group: u32) {

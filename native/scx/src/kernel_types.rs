@@ -17,6 +17,9 @@ pub enum Member {
     Struct(&'static str),
 }
 
+/// Of `machine::MAX_CPUS`.
+const MASK_BYTES: u32 = (schedscope_sim::machine::MAX_CPUS / 8) as u32;
+
 use Member::{Bytes, Pointer, S32, S64, Struct, U8, U16, U32, U64};
 
 type Declared = (&'static str, &'static [(&'static str, Member)]);
@@ -45,6 +48,30 @@ const STRUCTS: &[Declared] = &[
         "sched_entity",
         &[("exec_start", U64), ("sum_exec_runtime", U64)],
     ),
+    ("atomic_t", &[("counter", S32)]),
+    ("kuid_t", &[("val", U32)]),
+    ("kgid_t", &[("val", U32)]),
+    (
+        "cred",
+        &[
+            ("uid", Struct("kuid_t")),
+            ("gid", Struct("kgid_t")),
+            ("euid", Struct("kuid_t")),
+            ("egid", Struct("kgid_t")),
+        ],
+    ),
+    ("upid", &[("nr", S32), ("ns", Pointer)]),
+    ("pid", &[("level", U32), ("numbers", Struct("upid"))]),
+    ("ns_common", &[("inum", U32)]),
+    (
+        "pid_namespace",
+        &[("ns", Struct("ns_common")), ("level", U32)],
+    ),
+    ("signal_struct", &[("pids", Bytes(8 * 4))]),
+    // What guards keep: nothing is locked here.
+    ("class_rcu_t", &[("lock", Pointer)]),
+    // Of as many CPUs as the simulator has (MAX_CPUS).
+    ("cpumask", &[("bits", Bytes(MASK_BYTES))]),
     ("sched_statistics", &[("wait_start", U64)]),
     ("thread_info", &[("cpu", U32)]),
     (
@@ -67,6 +94,7 @@ const STRUCTS: &[Declared] = &[
             ("pid", S32),
             ("tgid", S32),
             ("cpus_ptr", Pointer),
+            ("cpus_mask", Struct("cpumask")),
             ("real_parent", Pointer),
             ("parent", Pointer),
             ("group_leader", Pointer),
@@ -77,6 +105,10 @@ const STRUCTS: &[Declared] = &[
             ("wakee_flip_decay_ts", U64),
             ("last_wakee", Pointer),
             ("sched_task_group", Pointer),
+            // Recordings know of no users and no namespaces of processes: null.
+            ("real_cred", Pointer),
+            ("thread_pid", Pointer),
+            ("signal", Pointer),
             ("start_time", U64),
             ("start_boottime", U64),
             ("nvcsw", U64),
@@ -86,9 +118,18 @@ const STRUCTS: &[Declared] = &[
             ("scx", Struct("sched_ext_entity")),
         ],
     ),
-    ("cpumask", &[("bits", Bytes(8))]),
     ("bpf_cpumask", &[("cpumask", Struct("cpumask"))]),
     ("scx_dispatch_q", &[("nr", U32), ("seq", U32), ("id", U64)]),
+    // None is there: a pointer to one is null.
+    ("cpufreq_cpuinfo", &[("max_freq", U32), ("min_freq", U32)]),
+    (
+        "cpufreq_policy",
+        &[
+            ("cpuinfo", Struct("cpufreq_cpuinfo")),
+            ("max", U32),
+            ("min", U32),
+        ],
+    ),
     ("scx_rq", &[("nr_running", U32), ("cpuperf_target", U32)]),
     (
         "rq",
@@ -97,6 +138,11 @@ const STRUCTS: &[Declared] = &[
             ("cpu", S32),
             ("nr_running", U32),
             ("scx", Struct("scx_rq")),
+            // CPUs always run at their capacity, and no interrupts take time.
+            ("clock", U64),
+            ("clock_task", U64),
+            ("clock_pelt", U64),
+            ("lost_idle_time", U64),
         ],
     ),
     (
@@ -118,6 +164,17 @@ const STRUCTS: &[Declared] = &[
             ("self", Struct("cgroup_subsys_state")),
             ("level", S32),
             ("kn", Pointer),
+            // By controller: none has anything of its own.
+            ("subsys", Bytes(8 * 16)),
+            // The last, which goes on: as many as the group is deep.
+            ("ancestors", Bytes(8)),
+        ],
+    ),
+    (
+        "cpuset",
+        &[
+            ("css", Struct("cgroup_subsys_state")),
+            ("cpus_allowed", Pointer),
         ],
     ),
     ("css_set", &[("dfl_cgrp", Pointer)]),

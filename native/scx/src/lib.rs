@@ -2,7 +2,9 @@
 //! the core of sched_ext around them is the kernel's (docs/policies/sched_ext-objects.md).
 //!
 //! `load` reads the object (with `btf`, `core_relocation`, `maps`), `vm` runs its programs in
-//! `memory`, `calls` is what they may call, `core` and `policy` are what the kernel does.
+//! `memory` and `arena`, `calls` is what they may call, `core` and `policy` are what the kernel does,
+//! `settings` and `library` what a scheduler's user-space half would.
+mod arena;
 mod btf;
 mod bytes;
 mod calls;
@@ -12,6 +14,7 @@ mod fault;
 mod groups;
 mod iterators;
 mod kernel_types;
+mod library;
 mod load;
 mod maps;
 mod masks;
@@ -81,14 +84,16 @@ pub fn make(
         let entry = loaded.operations.entry(*which)?;
         Some((format!("ops.{}", which.name()), entry))
     });
-    let before = loaded.before.iter().map(|(entry, _)| {
+    let library = loaded.library.iter().flat_map(library::Library::entries);
+    let before = loaded.before.iter().map(|(entry, _)| *entry);
+    let before = library.chain(before).map(|entry| {
         let named = loaded
             .functions
             .iter()
-            .find(|(_, at)| *at == *entry as usize);
+            .find(|(_, at)| *at == entry as usize);
         (
             named.map_or_else(String::new, |(name, _)| name.clone()),
-            *entry,
+            entry,
         )
     });
     for (called, entry) in entries.chain(before) {
@@ -133,8 +138,10 @@ pub fn make(
         rt: RtQueues::unlimited(ncpu, n, &settings),
         functions: loaded.functions,
         before: loaded.before,
+        library: loaded.library,
         hz,
         previous: vec![None; ncpu],
+        kicked: vec![(-1, 0); ncpu],
         released: vec![false; ncpu],
         selected: vec![false; n],
         exits_after: load.threads.iter().map(|spec| spec.exits_after).collect(),

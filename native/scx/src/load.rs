@@ -7,14 +7,16 @@ use object::{
 };
 use rustc_hash::FxHashMap;
 
+use super::arena;
 use super::btf::{Btf, CoreRelocation, Type};
 use super::calls;
 use super::core_relocation::{Found, LOCAL_ID, resolve, without_flavour};
 use super::kernel_types::{KernelTypes, enumerator};
+use super::library::{self, Library};
 use super::maps::Maps;
-use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, address};
-use super::operations::Operations;
-use super::settings::{numbers, set_variable};
+use super::memory::{Access, CODE, KFUNCS, MAPS, Memory, PER_CPU, address};
+use super::operations::{self, Operations};
+use super::settings::{numbers, set_variable, within};
 use super::vm::{CALL, HELPER, Insn, KFUNC, LDDW, LOCAL, POISON};
 use crate::error::{Error, Result, plain};
 
@@ -24,6 +26,10 @@ type Elf<'a> = ElfFile64<'a, LittleEndian, &'a [u8]>;
 pub const LARGEST: usize = 64 << 20;
 /// Instructions in all: the largest schedulers have some 50,000.
 const MOST_INSNS: usize = 250_000;
+/// Variables that the compiler puts into the arena (ARENA_SEC of libbpf).
+const IN_ARENA: &str = ".addr_space.1";
+/// The setting that names the struct of a thread's data in the arena, or its size.
+const ARENA_TASK: &str = "arena_task";
 /// What LINUX_KERNEL_VERSION says: 6.18.
 const VERSION: u64 = 6 << 16 | 18 << 8;
 /// CONFIG_NR_CPUS of distributions' kernels.
@@ -44,6 +50,7 @@ pub struct Loaded {
     /// Programs that the scheduler's own half would run before it begins: their first instruction,
     /// and the numbers that they get.
     pub before: Vec<(u32, Vec<i32>)>,
+    pub library: Option<Library>,
 }
 
 pub fn refused(what: impl Into<String>) -> Error {
@@ -62,6 +69,8 @@ struct Sections<'a> {
     /// Region of sections with data.
     data: FxHashMap<SectionIndex, u32>,
     maps: Option<SectionIndex>,
+    /// Section of the arena's variables, and the page where they begin.
+    arena: Option<(SectionIndex, u32)>,
 }
 
 pub fn load(bytes: &[u8], settings: &[(String, String)], hz: u32) -> Result<Loaded> {
@@ -103,6 +112,10 @@ struct Loading<'a> {
     hz: u32,
     config: FxHashMap<String, u64>,
     before: Vec<(String, Vec<i32>)>,
+    /// Members of its sched_ext_ops.
+    given: Vec<(String, u64)>,
+    /// Bytes of a thread's data in the arena, where the object has the library.
+    arena_task: Option<u32>,
 }
 
 impl<'a> Loading<'a> {
@@ -115,6 +128,7 @@ impl<'a> Loading<'a> {
             code: FxHashMap::default(),
             data: FxHashMap::default(),
             maps: None,
+            arena: None,
         };
         let taken = |fault: super::fault::Fault| refused(format!("it {}", fault.what));
         for section in at.elf.sections() {
@@ -134,6 +148,12 @@ impl<'a> Loading<'a> {
                     code.extend(decode(bytes));
                 }
                 _ if name == ".maps" => at.maps = Some(section.index()),
+                _ if name == IN_ARENA => {
+                    let size = usize::try_from(section.size()).unwrap_or(usize::MAX);
+                    let bytes = section.data().map_err(unreadable)?;
+                    let first = memory.add_to_arena(bytes, size).map_err(taken)?;
+                    at.arena = Some((section.index(), first));
+                }
                 _ if is_data(&name) => {
                     let size = section.size();
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
@@ -164,6 +184,8 @@ impl<'a> Loading<'a> {
             hz,
             config: FxHashMap::default(),
             before: Vec::new(),
+            given: Vec::new(),
+            arena_task: None,
         })
     }
 
@@ -203,14 +225,38 @@ impl<'a> Loading<'a> {
                 self.memory.put64(*region, *at, value);
             }
         }
+        if ["arena_init", "arena_alloc_mask", "arena_topology_node_init"]
+            .iter()
+            .all(|name| self.is_program(name))
+        {
+            let given = settings.iter().find(|(name, _)| name == ARENA_TASK);
+            let name = given.map_or(library::TASK, |(_, name)| name);
+            let size = name.parse().ok().or_else(|| self.btf.struct_size(name));
+            let size = size.ok_or_else(|| {
+                Error::usage(
+                    plain(&format!("no struct {name:?} in the scheduler's object")),
+                    format!("{ARENA_TASK}=, a struct or the bytes of a thread's data in its arena"),
+                    "see what its own half gives ArenaLib::init",
+                )
+            })?;
+            self.arena_task = Some(size);
+        }
         for (name, value) in settings {
+            if name == ARENA_TASK && self.arena_task.is_some() {
+                continue;
+            }
+            if let Some(member) = name.strip_prefix("ops.") {
+                self.given.push(operations::given(member, value)?);
+                continue;
+            }
             if self.is_program(name) {
                 for call in value.split('/') {
                     self.before.push((name.clone(), numbers(name, call)?));
                 }
                 continue;
             }
-            let Some((region, at, id)) = places.get(name.as_str()) else {
+            let (base, path) = name.split_once('.').unwrap_or((name, ""));
+            let Some((region, at, id)) = places.get(base) else {
                 let mut known: Vec<&str> = places.keys().copied().collect();
                 known.retain(|name| !name.starts_with("__") && !name.starts_with('_'));
                 known.sort_unstable();
@@ -221,13 +267,8 @@ impl<'a> Loading<'a> {
                     "correct the name",
                 ));
             };
-            set_variable(
-                &self.btf,
-                &mut self.memory,
-                (*region, *at, *id),
-                name,
-                value,
-            )?;
+            let place = within(&self.btf, (*region, *at, *id), name, path)?;
+            set_variable(&self.btf, &mut self.memory, place, name, value)?;
         }
         Ok(())
     }
@@ -341,6 +382,11 @@ impl<'a> Loading<'a> {
             } else if let Some(region) = self.at.data.get(&section) {
                 let offset = value.wrapping_add(insn.imm) as u32;
                 self.code[at].imm = address(*region, offset) as i64;
+            } else if let Some((own, first)) = self.at.arena
+                && own == section
+            {
+                let offset = value.wrapping_add(insn.imm);
+                self.code[at].imm = arena::address_of(first) as i64 + offset;
             } else {
                 let own = self.at.elf.section_by_index(section).ok();
                 let own = own.and_then(|own| own.name().ok().map(String::from));
@@ -374,6 +420,8 @@ impl<'a> Loading<'a> {
         let number = calls::kfunc(name).or_else(|| calls::kfunc(plain));
         if let Some(number) = number {
             self.code[at].imm = address(KFUNCS, number) as i64;
+        } else if let Some(number) = calls::per_cpu(name) {
+            self.code[at].imm = address(PER_CPU, number) as i64;
         } else if let Some(size) = size {
             let value = match name {
                 "CONFIG_HZ" => Some(self.hz.into()),
@@ -477,6 +525,19 @@ impl<'a> Loading<'a> {
             .iter()
             .filter_map(|(name, numbers)| Some((start(name)?.1 as u32, numbers.clone())));
         let before = before.collect();
+        let program = |name: &str| {
+            let found = functions.iter().find(|(called, _)| called == name);
+            found.map(|(_, at)| *at as u32)
+        };
+        let library = self.arena_task.and_then(|task| {
+            Some(Library {
+                init: program("arena_init")?,
+                new_mask: program("arena_alloc_mask")?,
+                levels: program("arena_topology_init"),
+                node: program("arena_topology_node_init")?,
+                task,
+            })
+        });
         Ok(Loaded {
             code: self.code,
             memory: self.memory,
@@ -485,6 +546,7 @@ impl<'a> Loading<'a> {
             operations,
             functions,
             before,
+            library,
         })
     }
 
@@ -529,7 +591,13 @@ impl<'a> Loading<'a> {
                         pointers.insert(at as u32, (*start as u32, name.clone()));
                     }
                 }
-                found = Some(Operations::read(members, &self.btf, bytes, &pointers)?);
+                found = Some(Operations::read(
+                    members,
+                    &self.btf,
+                    bytes,
+                    &pointers,
+                    &self.given,
+                )?);
             }
         }
         found.ok_or_else(|| refused("it has no struct sched_ext_ops in .struct_ops.link"))

@@ -24,6 +24,7 @@ pub enum MapKind {
     Ring,
     /// An array of other maps, fixed in the object.
     OfMaps,
+    Arena,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +62,8 @@ const KINDS: &[(u32, &str)] = &[
 
 /// BPF_MAP_TYPE_USER_RINGBUF
 const USER_RING: u32 = 31;
+/// BPF_MAP_TYPE_ARENA
+const ARENA: u32 = 33;
 
 fn shape(kind: u32) -> Option<Shape> {
     let (kind, per_cpu, lru) = match kind {
@@ -76,6 +79,7 @@ fn shape(kind: u32) -> Option<Shape> {
         27 => (MapKind::Ring, false, false),
         29 => (MapKind::TaskStorage, false, false),
         32 => (MapKind::GroupStorage, false, false),
+        33 => (MapKind::Arena, false, false),
         _ => return None,
     };
     Some(Shape { kind, per_cpu, lru })
@@ -159,6 +163,8 @@ impl Maps {
                     inner = member.offset / 8;
                     continue;
                 }
+                // Where user space would see an arena.
+                _ if member.name == "map_extra" && kind == ARENA => continue,
                 _ => {
                     other = Some(format!("{} of the map {name}", member.name));
                     continue;
@@ -195,9 +201,13 @@ impl Maps {
         if let Some(other) = other {
             return Err(other);
         }
+        let is_arena = |map: &Map| map.shape.kind == MapKind::Arena;
+        if shape.kind == MapKind::Arena && self.all.iter().any(is_arena) {
+            return Err(format!("{name}, a second arena"));
+        }
         let (no_key, no_value) = match shape.kind {
             MapKind::Queue | MapKind::Stack => (true, false),
-            MapKind::Ring => (true, true),
+            MapKind::Ring | MapKind::Arena => (true, true),
             MapKind::OfMaps => {
                 value = 4;
                 (false, false)
@@ -259,6 +269,7 @@ impl Maps {
             match map.shape.kind {
                 MapKind::TaskStorage => map.of_task = vec![None; nthreads],
                 MapKind::GroupStorage => map.of_task = vec![None; ngroups],
+                MapKind::Arena => memory.arena_mut().limit(map.entries),
                 _ => {}
             }
         }
@@ -636,6 +647,10 @@ impl Map {
             self.free.extend(taken);
         }
         Ok(0)
+    }
+
+    pub fn is_arena(&self) -> bool {
+        self.shape.kind == MapKind::Arena
     }
 
     // ---- ring buffers -----------------------------------------------------

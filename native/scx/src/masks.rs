@@ -9,8 +9,10 @@ use super::memory::{Access, Memory, address, split};
 const MOST: u32 = 1 << 16;
 
 pub struct Masks {
-    /// The kernel's: idle, idle cores, possible, online, then one of each thread.
+    /// The kernel's: idle, idle cores, possible, online, none.
     kernel: u32,
+    /// Where that of the first thread is, and how far on the next.
+    threads: (u64, u32),
     /// Made by the scheduler.
     own: u32,
     pub ncpu: u32,
@@ -28,13 +30,15 @@ pub const POSSIBLE: u32 = 2;
 pub const ONLINE: u32 = 3;
 /// One that stays empty.
 pub const NONE: u32 = 4;
-const FIRST_THREAD: u32 = 5;
+const OF_KERNEL: usize = 5;
 
 impl Masks {
-    pub fn new(memory: &mut Memory, ncpu: usize, nthreads: usize) -> Result<Self, Fault> {
+    /// `threads`: where that of the first one is, and how far on the next.
+    pub fn new(memory: &mut Memory, ncpu: usize, threads: (u64, u32)) -> Result<Self, Fault> {
         let stride = (ncpu.div_ceil(64) * 8) as u32;
-        let size = (stride as usize).saturating_mul(FIRST_THREAD as usize + nthreads);
+        let size = stride as usize * OF_KERNEL;
         Ok(Self {
+            threads,
             kernel: memory.add("the kernel's CPU masks", size, Access::ReadOnly)?,
             own: memory.add("its CPU masks", 0, Access::ReadOnly)?,
             ncpu: ncpu as u32,
@@ -51,7 +55,8 @@ impl Masks {
     }
 
     pub fn of_thread(&self, t: u32) -> u64 {
-        self.of_kernel(FIRST_THREAD + t)
+        let (first, stride) = self.threads;
+        first + u64::from(t * stride)
     }
 
     pub fn words(&self, memory: &Memory, at: u64) -> Result<Vec<u64>, Fault> {
@@ -68,16 +73,26 @@ impl Masks {
         }
     }
 
-    pub fn set(&self, memory: &mut Memory, which: u32, set: &CpuSet) {
+    fn words_of(&self, set: &CpuSet) -> Vec<u64> {
         let mut words = vec![0; self.stride as usize / 8];
         for c in set.iter() {
             words[c as usize / 64] |= 1 << (c % 64);
         }
-        self.write(memory, self.of_kernel(which), &words);
+        words
     }
 
-    pub fn set_thread(&self, memory: &mut Memory, t: u32, set: &CpuSet) {
-        self.set(memory, FIRST_THREAD + t, set);
+    pub fn set(&self, memory: &mut Memory, which: u32, set: &CpuSet) {
+        self.write(memory, self.of_kernel(which), &self.words_of(set));
+    }
+
+    /// Whether it was another one.
+    pub fn set_thread(&self, memory: &mut Memory, t: u32, set: &CpuSet) -> bool {
+        let (at, words) = (self.of_thread(t), self.words_of(set));
+        let changed = self.words(memory, at).is_ok_and(|old| old != words);
+        if changed {
+            self.write(memory, at, &words);
+        }
+        changed
     }
 
     pub fn has(&self, memory: &Memory, which: u32, c: Cpu) -> bool {
@@ -161,7 +176,12 @@ impl Masks {
         Ok(())
     }
 
+    /// Writes into one that it has made, or that is among its variables.
     pub fn write_own(&self, memory: &mut Memory, at: u64, words: &[u64]) -> Result<(), Fault> {
+        if split(at).0 != self.own {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            return memory.write_from(at, &bytes);
+        }
         self.number(at)?;
         self.write(memory, at, words);
         Ok(())

@@ -1,11 +1,14 @@
 //! The addresses that an object's programs see: a number of a region and an offset into it, so
 //! that no address leads anywhere else. Every access is checked.
+use super::arena::{self, Arena};
 use super::fault::Fault;
 
-/// Of the address of a map, of a program and of a kfunc: there is nothing to read there.
+/// Of the address of a map, of a program, of a kfunc and of a variable that each CPU has: there is
+/// nothing to read there.
 pub const MAPS: u32 = 0x7fff_0000;
 pub const CODE: u32 = 0x7fff_0001;
 pub const KFUNCS: u32 = 0x7fff_0002;
+pub const PER_CPU: u32 = 0x7fff_0003;
 
 /// What an object may take in all.
 pub const LIMIT: usize = 256 << 20;
@@ -33,6 +36,8 @@ pub struct Region {
 pub struct Memory {
     regions: Vec<Region>,
     taken: usize,
+    /// Where pointers of 32 bits lead, of objects that have one.
+    arena: Option<Arena>,
 }
 
 pub fn address(region: u32, offset: u32) -> u64 {
@@ -41,6 +46,32 @@ pub fn address(region: u32, offset: u32) -> u64 {
 
 pub fn split(address: u64) -> (u32, u32) {
     ((address >> 32) as u32, address as u32)
+}
+
+/// The number of 1, 2, 4 or 8 bytes that `bytes` begin with.
+#[inline(always)]
+pub fn word(bytes: &[u8], size: usize) -> Option<u64> {
+    Some(match size {
+        1 => u64::from(*bytes.first()?),
+        2 => u64::from(u16::from_le_bytes(*bytes.first_chunk()?)),
+        4 => u64::from(u32::from_le_bytes(*bytes.first_chunk()?)),
+        _ => u64::from_le_bytes(*bytes.first_chunk()?),
+    })
+}
+
+/// Whether there was room for it.
+#[inline(always)]
+pub fn put_word(bytes: &mut [u8], size: usize, value: u64) -> bool {
+    let Some(to) = bytes.get_mut(..size) else {
+        return false;
+    };
+    match size {
+        1 => to[0] = value as u8,
+        2 => to.copy_from_slice(&(value as u16).to_le_bytes()),
+        4 => to.copy_from_slice(&(value as u32).to_le_bytes()),
+        _ => to.copy_from_slice(&value.to_le_bytes()),
+    }
+    true
 }
 
 impl Memory {
@@ -79,6 +110,40 @@ impl Memory {
         Ok(())
     }
 
+    /// The arena, from now on.
+    pub fn arena_mut(&mut self) -> &mut Arena {
+        self.arena.get_or_insert_default()
+    }
+
+    /// Variables of an arena, whose other pages follow; the page where they begin.
+    pub fn add_to_arena(&mut self, bytes: &[u8], size: usize) -> Result<u32, Fault> {
+        if size > LIMIT {
+            self.take("variables in the arena", size)?;
+        }
+        let pages = size.div_ceil(arena::PAGE) as u32;
+        let arena = self.arena_mut();
+        arena.limit(u32::MAX);
+        let first = arena.find(0, pages).0.unwrap_or_default();
+        self.take_pages(first, pages)?;
+        let at = arena::address_of(first) as u32;
+        for (n, part) in bytes[..bytes.len().min(size)]
+            .chunks(arena::PAGE)
+            .enumerate()
+        {
+            let at = at.wrapping_add((n * arena::PAGE) as u32);
+            self.arena_mut().store(at, part);
+        }
+        Ok(first)
+    }
+
+    /// Takes pages of the arena, from `first` on: they are free.
+    pub fn take_pages(&mut self, first: u32, pages: u32) -> Result<(), Fault> {
+        let room = self.arena_mut().room_for(pages);
+        self.take("the arena", room)?;
+        self.arena_mut().take(first, pages);
+        Ok(())
+    }
+
     pub fn region(&self, region: u32) -> &Region {
         &self.regions[region as usize - 1]
     }
@@ -87,43 +152,79 @@ impl Memory {
         &mut self.regions[region as usize - 1].bytes
     }
 
-    fn find(&self, at: u64, size: usize, doing: &str) -> Result<(usize, usize), Fault> {
+    #[cold]
+    fn missing(&self, at: u64, size: usize, doing: &str) -> Fault {
         let (region, offset) = split(at);
-        let found = (region as usize)
-            .checked_sub(1)
-            .and_then(|r| Some((r, self.regions.get(r)?)));
-        let Some((number, found)) = found else {
-            return Err(Fault::new(format!(
-                "{doing} {size} bytes at {at:#x}, where nothing is"
-            )));
-        };
-        let start = offset as usize;
-        if start + size > found.bytes.len() {
-            return Err(Fault::new(format!(
+        let found = (region as usize).checked_sub(1);
+        match found.and_then(|region| self.regions.get(region)) {
+            None => Fault::new(format!("{doing} {size} bytes at {at:#x}, where nothing is")),
+            Some(found) => Fault::new(format!(
                 "{doing} {size} bytes at offset {} of {}, which has {} bytes",
                 i64::from(offset as i32),
                 found.name,
                 found.bytes.len()
-            )));
+            )),
         }
-        Ok((number, start))
+    }
+
+    fn find(&self, at: u64, size: usize, doing: &str) -> Result<(usize, usize), Fault> {
+        let (region, start) = (split(at).0 as usize, split(at).1 as usize);
+        let number = region.wrapping_sub(1);
+        match self.regions.get(number) {
+            Some(found) if start + size <= found.bytes.len() => Ok((number, start)),
+            _ => Err(self.missing(at, size, doing)),
+        }
     }
 
     /// What programs read. Through a pointer that is null they read 0, as the kernel has it for
     /// pointers of the kernel's own (BPF_PROBE_MEM); others its verifier has programs check.
+    #[inline]
     pub fn load(&self, at: u64, size: usize) -> Result<u64, Fault> {
-        if at < 1 << 16 {
-            return Ok(0);
+        let (region, start) = split(at);
+        let found = self.regions.get((region as usize).wrapping_sub(1));
+        let found = found.and_then(|found| found.bytes.get(start as usize..));
+        match found.and_then(|bytes| word(bytes, size)) {
+            Some(word) => Ok(word),
+            None => self.load_elsewhere(at, size),
         }
-        let (region, start) = self.find(at, size, "reads")?;
-        let mut word = [0; 8];
-        word[..size].copy_from_slice(&self.regions[region].bytes[start..start + size]);
-        Ok(u64::from_le_bytes(word))
+    }
+
+    fn load_elsewhere(&self, at: u64, size: usize) -> Result<u64, Fault> {
+        if at >> 32 == 0 {
+            if let Some(arena) = &self.arena {
+                return Ok(arena.load(at as u32, size));
+            }
+            if at < 1 << 16 {
+                return Ok(0);
+            }
+        }
+        self.find(at, size, "reads").map(|_| 0)
     }
 
     /// What programs write.
+    #[inline]
     pub fn store(&mut self, at: u64, size: usize, value: u64) -> Result<(), Fault> {
-        self.write_from(at, &value.to_le_bytes()[..size])
+        let (region, start) = split(at);
+        let found = self.regions.get_mut((region as usize).wrapping_sub(1));
+        if let Some(found) = found
+            && matches!(found.access, Access::Write)
+            && let Some(bytes) = found.bytes.get_mut(start as usize..)
+            && put_word(bytes, size, value)
+        {
+            return Ok(());
+        }
+        self.store_elsewhere(at, size, value)
+    }
+
+    fn store_elsewhere(&mut self, at: u64, size: usize, value: u64) -> Result<(), Fault> {
+        let bytes = &value.to_le_bytes()[..size];
+        match &mut self.arena {
+            Some(arena) if at >> 32 == 0 => {
+                arena.store(at as u32, bytes);
+                Ok(())
+            }
+            _ => self.write_from(at, bytes),
+        }
     }
 
     /// Bytes that a program hands over.

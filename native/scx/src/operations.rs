@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 use super::btf::{Btf, Member, Type};
 use super::kernel_types as k;
 use super::load::refused;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, plain};
 
 macro_rules! callbacks {
     ($($variant:ident $name:literal),* $(,)?) => {
@@ -46,6 +46,25 @@ const NEVER_CALLED: &[&str] = &[
     "cgroup_set_idle",
 ];
 
+/// Members that settings may give: `ops.flags`.
+const NUMBERS: &[&str] = &["flags", "timeout_ms", "dispatch_max_batch"];
+
+/// The number of a member that a setting gives; flags also by their names, with `|` between.
+pub fn given(member: &str, value: &str) -> Result<(String, u64)> {
+    let known = NUMBERS.contains(&member);
+    let words = value.split('|').map(str::trim);
+    let numbers = words.map(|word| word.parse().ok().or_else(|| k::enumerator(word)));
+    let number = numbers.reduce(|all, one| Some(all? | one?)).flatten();
+    match number.filter(|_| known) {
+        Some(number) => Ok((member.into(), number)),
+        None => Err(Error::usage(
+            plain(&format!("ops.{member}={value}")),
+            "ops.flags, ops.timeout_ms or ops.dispatch_max_batch, as a number or SCX_OPS_A|SCX_OPS_B",
+            "correct the setting",
+        )),
+    }
+}
+
 /// The kernel's own default and limit (SCX_WATCHDOG_MAX_TIMEOUT).
 const TIMEOUT_MS: u32 = 30_000;
 /// SCX_DSP_DFL_MAX_BATCH
@@ -72,12 +91,14 @@ impl Operations {
         self.entry(which).is_some()
     }
 
-    /// `bytes`: the struct's; `pointers`: the functions by the place of their pointers in it.
+    /// `bytes`: the struct's; `pointers`: the functions by the place of their pointers in it;
+    /// `given`: numbers that its own half would set, by the members' names.
     pub fn read(
         members: &[Member],
         btf: &Btf,
         bytes: &[u8],
         pointers: &FxHashMap<u32, (u32, String)>,
+        given: &[(String, u64)],
     ) -> Result<Self> {
         let mut own = Self {
             timeout_ms: TIMEOUT_MS,
@@ -118,7 +139,8 @@ impl Operations {
                 return Err(refused("its sched_ext_ops is cut short"));
             };
             word[..found.len()].copy_from_slice(found);
-            let value = u64::from_le_bytes(word);
+            let set = given.iter().find(|(called, _)| called == name);
+            let value = set.map_or(u64::from_le_bytes(word), |(_, value)| *value);
             match name {
                 "flags" => own.flags = value,
                 "timeout_ms" if value > 0 => own.timeout_ms = value.min(1 << 31) as u32,

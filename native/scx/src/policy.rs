@@ -17,6 +17,7 @@ use super::fault::Fault;
 use super::groups::Groups;
 use super::iterators::Iterators;
 use super::kernel_types as k;
+use super::library::Library;
 use super::maps::Maps;
 use super::masks;
 use super::memory::{Access, CODE, MAPS, address};
@@ -29,6 +30,9 @@ use crate::error::{Error, plain};
 const ROUNDS: u32 = 32;
 /// The watchdog's timer; those of the CPUs follow, then the scheduler's own.
 const WATCHDOG: u32 = 0;
+/// Kicks of a CPU that take no time, in one instant; and what each takes after that.
+const MOST_KICKS: u32 = 16;
+const INTERRUPT_NS: i64 = 1_000;
 const PLAIN: Insertion = Insertion {
     vtime: None,
     ahead: false,
@@ -52,9 +56,12 @@ pub struct Scheduler {
     pub(crate) rt: RtQueues,
     pub(crate) functions: Vec<(String, usize)>,
     pub(crate) before: Vec<(u32, Vec<i32>)>,
+    pub(crate) library: Option<Library>,
     pub(crate) hz: u32,
     /// The thread that has just left each CPU, until that has chosen.
     pub(crate) previous: Vec<Option<Tid>>,
+    /// When each CPU was last kicked, and how often in that instant.
+    pub(crate) kicked: Vec<(i64, u32)>,
     /// The scheduler was notified that another class has the CPU.
     pub(crate) released: Vec<bool>,
     /// By thread: ops.select_cpu was called for its enqueue to come.
@@ -116,7 +123,7 @@ impl Scheduler {
     }
 
     /// A function of the scheduler's, outside of its callbacks.
-    fn call_function(
+    pub(crate) fn call_function(
         &mut self,
         w: &mut World,
         here: Cpu,
@@ -183,7 +190,7 @@ impl Scheduler {
     }
 
     /// The kernel's verifier would have refused the object.
-    fn fail(&mut self, w: &mut World, which: &str, fault: &Fault) {
+    pub(crate) fn fail(&mut self, w: &mut World, which: &str, fault: &Fault) {
         let at = fault.at.map_or_else(String::new, |at| {
             let own = self
                 .functions
@@ -231,7 +238,13 @@ impl Scheduler {
         {
             self.core.set_slice(&mut self.machine.memory, t, 0);
         }
-        if self.core.choosing == Some(c) {
+        let (last, times) = &mut self.kicked[c as usize];
+        *times = if *last == w.now() { *times + 1 } else { 0 };
+        *last = w.now();
+        if *times >= MOST_KICKS {
+            // CPUs that go on kicking each other let time pass.
+            w.arm_timer(1 + u32::from(c), w.now() + INTERRUPT_NS);
+        } else if self.core.choosing == Some(c) {
             // An interrupt notifies it once it has chosen.
             w.arm_timer(1 + u32::from(c), w.now());
         } else {
@@ -585,6 +598,7 @@ impl Policy for Scheduler {
         if let Err(fault) = self.core.grow_dsqs(&mut self.machine.memory) {
             self.fail(w, "ops.init", &fault);
         }
+        self.set_library_up(w);
         self.run_before(w);
         let answer = self.call(w, Callback::Init, 0, Context::Other, &[]);
         self.must_be_zero(w, Callback::Init, answer);
@@ -682,8 +696,9 @@ impl Policy for Scheduler {
             EnqueueReason::New | EnqueueReason::Moved => 0,
         };
         flags |= u64::from(selected) * k::ENQ_CPU_SELECTED;
+        // The scheduler hears of other CPUs before it has the thread back.
         if how == EnqueueReason::Moved {
-            self.core.refresh_mask(&mut self.machine.memory, w, t);
+            self.affinity_changed(w, t);
         } else {
             self.of_thread(w, Callback::Runnable, cpu, t, Some(flags));
         }
@@ -860,8 +875,11 @@ impl Policy for Scheduler {
         }
     }
 
+    /// __do_set_cpus_allowed; a mask that stays the same is none of the scheduler's.
     fn affinity_changed(&mut self, w: &mut World, t: Tid) {
-        self.core.refresh_mask(&mut self.machine.memory, w, t);
+        if !self.core.refresh_mask(&mut self.machine.memory, w, t) {
+            return;
+        }
         let mask = self.core.masks.of_thread(t);
         let here = w.thread(t).cpu;
         if !w.thread(t).class.is_realtime() {
@@ -918,6 +936,9 @@ impl Scheduler {
     /// Programs that the scheduler's own half would run before the scheduler begins (BPF_PROG_RUN).
     fn run_before(&mut self, w: &mut World) {
         for (entry, numbers) in std::mem::take(&mut self.before) {
+            let called = |(_, at): &&(String, usize)| *at == entry as usize;
+            let name = self.functions.iter().find(called);
+            let name = name.map_or_else(String::new, |(name, _)| name.clone());
             let room = self.machine.memory.add("the context", 64, Access::Write);
             let answer = room.and_then(|region| {
                 for (at, number) in numbers.iter().enumerate() {
@@ -931,14 +952,11 @@ impl Scheduler {
             match answer {
                 Ok(answer) if answer as i32 == 0 => {}
                 Ok(answer) => w.fail(Error::usage(
-                    format!(
-                        "{}: a program that settings name answers {}",
-                        self.file, answer as i32
-                    ),
-                    "0",
+                    format!("{}: {name} answers {}", self.file, answer as i32),
+                    "0 of a program that settings name",
                     "correct the numbers that it gets",
                 )),
-                Err(fault) => self.fail(w, "a program that settings name", &fault),
+                Err(fault) => self.fail(w, &name, &fault),
             }
         }
     }

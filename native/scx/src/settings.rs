@@ -13,6 +13,30 @@ const MOST: usize = 1 << 16;
 /// Words of a program's context.
 const MOST_ARGUMENTS: usize = 16;
 
+/// The part of a variable that `path` leads to: "member.2.member".
+pub fn within(btf: &Btf, place: Variable, name: &str, path: &str) -> Result<Variable> {
+    let (region, mut at, mut id) = place;
+    for step in path.split('.').filter(|step| !step.is_empty()) {
+        let next = match btf.resolve(id).1 {
+            Type::Struct { .. } => btf.member(id, step),
+            Type::Array { of, length } => {
+                let index = step.parse().ok().filter(|index| index < length);
+                index.map(|index: u32| (index.saturating_mul(btf.size(*of)), *of))
+            }
+            _ => None,
+        };
+        let Some((offset, kind)) = next else {
+            return Err(Error::usage(
+                format!("{name}, of which {step:?} is no part"),
+                "members by their names, elements by their numbers: config.limits.2",
+                "correct the name",
+            ));
+        };
+        (at, id) = (at.saturating_add(offset), kind);
+    }
+    Ok((region, at, id))
+}
+
 /// Sets a number, a truth value, or an array of them ("1,2,3"); a time becomes ns.
 pub fn set_variable(
     btf: &Btf,
@@ -45,8 +69,10 @@ pub fn set_variable(
     let end = u64::from(at) + u64::from(size) * words.len() as u64;
     // An array alone in a section of its own is one that the scheduler's own half makes longer.
     let held = memory.region(region);
-    let alone =
-        at == 0 && length > 0 && held.bytes.len() as u64 == u64::from(size) * u64::from(length);
+    let alone = !name.contains('.')
+        && at == 0
+        && length > 0
+        && held.bytes.len() as u64 == u64::from(size) * u64::from(length);
     let resized = alone && held.name.matches('.').count() > 1 && words.len() <= MOST;
     if resized && end > held.bytes.len() as u64 {
         let grown = memory.grow(region, end as usize);

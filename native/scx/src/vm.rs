@@ -1,5 +1,6 @@
 //! Runs BPF programs: the instruction set of Documentation/bpf/standardization, Linux 6.12, versions
 //! 1 to 4. Every access of memory is checked, and every callback has a number of instructions.
+use super::arena;
 use super::fault::Fault;
 use super::memory::{Access, CODE, Memory, address, split};
 
@@ -16,8 +17,16 @@ pub struct Insn {
 pub const CALL: u8 = 0x85;
 pub const EXIT: u8 = 0x95;
 pub const LDDW: u8 = 0x18;
+/// From a register to another.
+const MOVE: u8 = 0xbf;
+/// Goes on where it says when it has been come to too often: here the budget ends loops.
+const MAY_GOTO: u8 = 0xe5;
 /// One that something the model lacks has become: `imm` is its number.
 pub const POISON: u8 = 0xe0;
+
+/// Atomic operations that only load or store.
+const LOAD_ACQUIRE: i64 = 0x100;
+const STORE_RELEASE: i64 = 0x110;
 
 /// What `src` of a call says.
 pub const HELPER: u8 = 0;
@@ -34,6 +43,8 @@ const FRAMES: u32 = 8;
 /// What a helper or kfunc comes to.
 pub enum Answer {
     Value(u64),
+    /// A number, for the work of so many instructions.
+    Work(u64, u64),
     /// Call the program at `code` `times` times with (i, context), until it answers another number
     /// than 0 (`bpf_loop`).
     Loop {
@@ -166,7 +177,14 @@ impl Machine {
         let mut next = *pc;
         loop {
             *pc = next;
-            let Some(insn) = self.code.get(next).copied() else {
+            let Some(&Insn {
+                op,
+                dst,
+                src,
+                off,
+                imm,
+            }) = self.code.get(next)
+            else {
                 return Err(Fault::new("runs past its end"));
             };
             if self.left == 0 {
@@ -174,135 +192,173 @@ impl Machine {
             }
             self.left -= 1;
             next += 1;
-            let (dst, src) = (usize::from(insn.dst & 15), usize::from(insn.src & 15));
-            match insn.op & 7 {
-                // 64-bit and 32-bit arithmetic.
-                7 | 4 => {
-                    let by = if insn.op & 8 == 8 {
-                        r[src]
-                    } else {
-                        insn.imm as u64
-                    };
-                    let found = if insn.op & 7 == 7 {
+            let insn = |op| Insn {
+                op,
+                dst,
+                src,
+                off,
+                imm,
+            };
+            let called = src;
+            let (dst, src) = (usize::from(dst & 15), usize::from(src & 15));
+            let word = imm as u64;
+            // Each opcode has an arm of its own, in which all that depends on it is constant.
+            macro_rules! arithmetic {
+                ($op:literal, $wide:expr) => {{
+                    let insn = insn($op);
+                    let by = if $op & 8 == 8 { r[src] } else { word };
+                    let found = if $wide {
                         alu64(insn, r[dst], by)
                     } else {
                         alu32(insn, r[dst] as u32, by as u32).map(u64::from)
                     };
-                    r[dst] = found.ok_or_else(|| unknown(insn))?;
-                }
-                // 64-bit and 32-bit jumps.
-                5 => match insn.op {
-                    0x05 => next = jump(next, insn.off.into())?,
-                    EXIT => {
-                        let Some(caller) = callers.pop() else {
-                            return Ok(r[0]);
-                        };
-                        depth -= 1;
-                        next = caller.back;
-                        r[6..10].copy_from_slice(&caller.kept);
-                        r[10] = address(stack, FRAME * (depth + 1));
-                    }
-                    CALL if insn.src == LOCAL => {
-                        depth += 1;
-                        if depth >= FRAMES {
-                            return Err(Fault::new("calls itself more than 8 deep"));
-                        }
-                        callers.push(Caller {
-                            back: next,
-                            kept: [r[6], r[7], r[8], r[9]],
-                        });
-                        next = insn.imm as usize;
-                        r[10] = address(stack, FRAME * (depth + 1));
-                    }
-                    CALL => {
-                        let args = [r[1], r[2], r[3], r[4], r[5]];
-                        let number = insn.imm as u32;
-                        let answer = if insn.src == HELPER {
-                            kernel.helper(&mut self.memory, number, args)?
-                        } else {
-                            kernel.kfunc(&mut self.memory, number, args)?
-                        };
-                        r[0] = self.value(kernel, answer, depth)?;
-                    }
-                    _ => {
-                        let by = if insn.op & 8 == 8 {
-                            r[src]
-                        } else {
-                            insn.imm as u64
-                        };
-                        if compare(insn.op, r[dst], by).ok_or_else(|| unknown(insn))? {
-                            next = jump(next, insn.off.into())?;
-                        }
-                    }
-                },
-                6 => {
-                    if insn.op == 0x06 {
-                        next = jump(next, insn.imm)?;
-                        continue;
-                    }
-                    let by = if insn.op & 8 == 8 {
-                        r[src] as u32
-                    } else {
-                        insn.imm as u32
+                    let Some(found) = found else {
+                        return Err(unknown($op));
                     };
-                    let (a, b) = if is_signed(insn.op) {
-                        (i64::from(r[dst] as i32) as u64, i64::from(by as i32) as u64)
-                    } else {
-                        (u64::from(r[dst] as u32), u64::from(by))
-                    };
-                    if compare(insn.op, a, b).ok_or_else(|| unknown(insn))? {
-                        next = jump(next, insn.off.into())?;
-                    }
-                }
-                1 => {
-                    let size = size_of(insn.op);
-                    let at = r[src].wrapping_add(insn.off as u64);
-                    let value = self.memory.load(at, size)?;
-                    r[dst] = match insn.op & 0xe0 {
-                        0x60 => value,
-                        0x80 => match size {
-                            1 => i64::from(value as i8) as u64,
-                            2 => i64::from(value as i16) as u64,
-                            4 => i64::from(value as i32) as u64,
-                            _ => return Err(unknown(insn)),
-                        },
-                        _ => return Err(unknown(insn)),
-                    };
-                }
-                2 if insn.op & 0xe0 == 0x60 => {
-                    let at = r[dst].wrapping_add(insn.off as u64);
-                    self.memory.store(at, size_of(insn.op), insn.imm as u64)?;
-                }
-                3 => {
-                    let size = size_of(insn.op);
-                    let at = r[dst].wrapping_add(insn.off as u64);
-                    match insn.op & 0xe0 {
-                        0x60 => self.memory.store(at, size, r[src])?,
-                        0xc0 if size >= 4 => {
-                            let old = self.memory.load(at, size)?;
-                            let new = atomic(insn, size, old, r[src], r[0])?;
-                            self.memory.store(at, size, new)?;
-                            if insn.imm == 0xf1 {
-                                r[0] = old;
-                            } else if insn.imm & 1 == 1 {
-                                r[src] = old;
-                            }
+                    r[dst] = found;
+                }};
+            }
+            macro_rules! branch {
+                ($op:literal, $wide:expr) => {{
+                    let by = if $op & 8 == 8 { r[src] } else { word };
+                    let (a, b) = match ($wide, is_signed($op)) {
+                        (true, _) => (r[dst], by),
+                        (false, true) => {
+                            (i64::from(r[dst] as i32) as u64, i64::from(by as i32) as u64)
                         }
-                        _ => return Err(unknown(insn)),
+                        (false, false) => (u64::from(r[dst] as u32), u64::from(by as u32)),
+                    };
+                    if compare($op, a, b) == Some(true) {
+                        next = jump(next, off.into());
                     }
-                }
-                0 if insn.op == LDDW => {
-                    r[dst] = insn.imm as u64;
+                }};
+            }
+            macro_rules! load {
+                ($size:literal) => {
+                    self.memory.load(r[src].wrapping_add(off as u64), $size)?
+                };
+            }
+            macro_rules! store {
+                ($size:literal, $value:expr) => {{
+                    let at = r[dst].wrapping_add(off as u64);
+                    self.memory.store(at, $size, $value)?;
+                }};
+            }
+            macro_rules! arms {
+                (
+                    wide: $($wide:literal)*; narrow: $($narrow:literal)*;
+                    jumps: $($jump:literal)*; jumps32: $($jump32:literal)*;
+                    $($pattern:pat $(if $guard:expr)? => $arm:expr,)*
+                ) => {
+                    match op {
+                        $($wide => arithmetic!($wide, true),)*
+                        $($narrow => arithmetic!($narrow, false),)*
+                        $($jump => branch!($jump, true),)*
+                        $($jump32 => branch!($jump32, false),)*
+                        $($pattern $(if $guard)? => $arm,)*
+                    }
+                };
+            }
+            arms! {
+                wide: 0x07 0x0f 0x17 0x1f 0x27 0x2f 0x37 0x3f 0x47 0x4f 0x57 0x5f 0x67 0x6f 0x77
+                    0x7f 0x87 0x8f 0x97 0x9f 0xa7 0xaf 0xb7 0xbf 0xc7 0xcf 0xd7 0xdf;
+                narrow: 0x04 0x0c 0x14 0x1c 0x24 0x2c 0x34 0x3c 0x44 0x4c 0x54 0x5c 0x64 0x6c 0x74
+                    0x7c 0x84 0x8c 0x94 0x9c 0xa4 0xac 0xb4 0xbc 0xc4 0xcc 0xd4 0xdc;
+                jumps: 0x15 0x1d 0x25 0x2d 0x35 0x3d 0x45 0x4d 0x55 0x5d 0x65 0x6d 0x75 0x7d 0xa5
+                    0xad 0xb5 0xbd 0xc5 0xcd 0xd5 0xdd;
+                jumps32: 0x16 0x1e 0x26 0x2e 0x36 0x3e 0x46 0x4e 0x56 0x5e 0x66 0x6e 0x76 0x7e 0xa6
+                    0xae 0xb6 0xbe 0xc6 0xce 0xd6 0xde;
+                0x71 => r[dst] = load!(1),
+                0x69 => r[dst] = load!(2),
+                0x61 => r[dst] = load!(4),
+                0x79 => r[dst] = load!(8),
+                // Signed ones.
+                0x91 => r[dst] = i64::from(load!(1) as i8) as u64,
+                0x89 => r[dst] = i64::from(load!(2) as i16) as u64,
+                0x81 => r[dst] = i64::from(load!(4) as i32) as u64,
+                0x72 => store!(1, word),
+                0x6a => store!(2, word),
+                0x62 => store!(4, word),
+                0x7a => store!(8, word),
+                0x73 => store!(1, r[src]),
+                0x6b => store!(2, r[src]),
+                0x63 => store!(4, r[src]),
+                0x7b => store!(8, r[src]),
+                LDDW => {
+                    r[dst] = word;
                     next += 1;
-                }
-                _ if insn.op == POISON => {
-                    let what = self.missing.get(insn.imm as usize);
+                },
+                0x05 => next = jump(next, off.into()),
+                0x06 => next = jump(next, imm),
+                MAY_GOTO => {},
+                EXIT => {
+                    let Some(caller) = callers.pop() else {
+                        return Ok(r[0]);
+                    };
+                    depth -= 1;
+                    next = caller.back;
+                    r[6..10].copy_from_slice(&caller.kept);
+                    r[10] = address(stack, FRAME * (depth + 1));
+                },
+                CALL if called == LOCAL => {
+                    depth += 1;
+                    if depth >= FRAMES {
+                        return Err(Fault::new("calls itself more than 8 deep"));
+                    }
+                    callers.push(Caller {
+                        back: next,
+                        kept: [r[6], r[7], r[8], r[9]],
+                    });
+                    next = imm as usize;
+                    r[10] = address(stack, FRAME * (depth + 1));
+                },
+                CALL => {
+                    let args = [r[1], r[2], r[3], r[4], r[5]];
+                    let number = imm as u32;
+                    let answer = if called == HELPER {
+                        kernel.helper(&mut self.memory, number, args)?
+                    } else {
+                        kernel.kfunc(&mut self.memory, number, args)?
+                    };
+                    r[0] = match answer {
+                        Answer::Value(value) => value,
+                        other => self.value(kernel, other, depth)?,
+                    };
+                },
+                op if op & 0xe7 == 0xc3 => self.atomic(insn(op), &mut r)?,
+                POISON => {
+                    let what = self.missing.get(imm as usize);
                     let what = what.map_or("something the model lacks", String::as_str);
                     return Err(Fault::new(format!("needs {what}")));
-                }
-                _ => return Err(unknown(insn)),
+                },
+                _ => return Err(unknown(op)),
             }
         }
+    }
+
+    fn atomic(&mut self, insn: Insn, r: &mut [u64; 16]) -> Result<(), Fault> {
+        let (dst, src) = (usize::from(insn.dst & 15), usize::from(insn.src & 15));
+        let size = size_of(insn.op);
+        let at = r[dst].wrapping_add(insn.off as u64);
+        match insn.imm {
+            LOAD_ACQUIRE => {
+                let at = r[src].wrapping_add(insn.off as u64);
+                r[dst] = self.memory.load(at, size)?;
+            }
+            STORE_RELEASE => self.memory.store(at, size, r[src])?,
+            _ if size < 4 => return Err(unknown(insn.op)),
+            _ => {
+                let old = self.memory.load(at, size)?;
+                let new = changed(insn, size, old, r[src], r[0])?;
+                self.memory.store(at, size, new)?;
+                if insn.imm == 0xf1 {
+                    r[0] = old;
+                } else if insn.imm & 1 == 1 {
+                    r[src] = old;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The number that a call comes to, once what it calls has run.
@@ -314,6 +370,10 @@ impl Machine {
     ) -> Result<u64, Fault> {
         match answer {
             Answer::Value(value) => Ok(value),
+            Answer::Work(value, instructions) => {
+                self.left = self.left.saturating_sub(instructions);
+                Ok(value)
+            }
             Answer::Loop {
                 code,
                 times,
@@ -376,12 +436,14 @@ fn entry_of(code: u64) -> Result<usize, Fault> {
     }
 }
 
-fn unknown(insn: Insn) -> Fault {
-    Fault::new(format!("has an unknown instruction {:#04x}", insn.op))
+#[cold]
+fn unknown(op: u8) -> Fault {
+    Fault::new(format!("has an unknown instruction {op:#04x}"))
 }
 
-fn jump(next: usize, by: i64) -> Result<usize, Fault> {
-    usize::try_from(next as i64 + by).map_err(|_| Fault::new("jumps before its start"))
+/// Before the start there is as little as past the end.
+fn jump(next: usize, by: i64) -> usize {
+    next.wrapping_add_signed(by as isize)
 }
 
 pub fn size_of(op: u8) -> usize {
@@ -397,6 +459,7 @@ pub fn is_signed(op: u8) -> bool {
     matches!(op >> 4, 6 | 7 | 0xc | 0xd)
 }
 
+#[inline(always)]
 pub fn compare(op: u8, a: u64, b: u64) -> Option<bool> {
     let (x, y) = (a as i64, b as i64);
     Some(match op >> 4 {
@@ -418,6 +481,7 @@ pub fn compare(op: u8, a: u64, b: u64) -> Option<bool> {
 /// Arithmetic of one width; shifts count modulo that, and division by zero gives 0 or the dividend.
 macro_rules! alu {
     ($name:ident, $unsigned:ty, $signed:ty) => {
+        #[inline(always)]
         pub fn $name(insn: Insn, a: $unsigned, b: $unsigned) -> Option<$unsigned> {
             let is_signed = insn.off != 0;
             let bits = b & (<$unsigned>::BITS - 1) as $unsigned;
@@ -452,9 +516,13 @@ macro_rules! alu {
 alu!(alu32, u32, i32);
 alu!(arithmetic64, u64, i64);
 
-/// With what the wide class alone has: `movsx` of 32 bits, and the unconditional `bswap`.
+/// With what the wide class alone has: `movsx` of 32 bits, the unconditional `bswap`, and the casts
+/// of pointers between user space, `(1 << 16)`, and the kernel's arena, `1` (BPF_ADDR_SPACE_CAST).
+#[inline(always)]
 pub fn alu64(insn: Insn, a: u64, b: u64) -> Option<u64> {
     match (insn.op >> 4, insn.off) {
+        (0xb, 1) if insn.op == MOVE && insn.imm == 1 => Some(arena::for_kernel(b)),
+        (0xb, 1) if insn.op == MOVE && insn.imm == 1 << 16 => Some(arena::for_user(b)),
         (0xb, 32) => Some(i64::from(b as i32) as u64),
         (0xd, _) => swap(insn.imm, a),
         _ => arithmetic64(insn, a, b),
@@ -470,8 +538,8 @@ fn swap(bits: i64, a: u64) -> Option<u64> {
     })
 }
 
-/// The new value in memory.
-fn atomic(insn: Insn, size: usize, old: u64, by: u64, expected: u64) -> Result<u64, Fault> {
+/// The new value in memory of an atomic operation.
+fn changed(insn: Insn, size: usize, old: u64, by: u64, expected: u64) -> Result<u64, Fault> {
     let cut = if size == 4 {
         u64::from(u32::MAX)
     } else {

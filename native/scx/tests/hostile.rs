@@ -42,7 +42,7 @@ fn what_is_missing_is_named_with_the_callback_that_needs_it() {
     for (needs, what) in [
         ("1", "the kfunc scx_bpf_events"),
         ("2", "the kfunc scx_bpf_from_the_future"),
-        ("3", "the map pages of type BPF_MAP_TYPE_ARENA"),
+        ("3", "the map pages of type BPF_MAP_TYPE_LPM_TRIE"),
         ("4", "the helper 67"),
         ("5", "struct task_struct.mm"),
         (
@@ -96,10 +96,36 @@ fn a_program_that_loops_or_faults_is_told_in_one_sentence() {
 }
 
 #[test]
+fn an_arena_cannot_be_left_and_has_a_limit() {
+    for deed in ["0", "1", "3", "5", "6", "7"] {
+        let ran = answer(&object("arena"), &[("deed", deed)]).unwrap();
+        assert_eq!(ran.outcome.unwrap().ended, None, "{deed}");
+    }
+    for (deed, what) in [
+        ("2", "bytes for the arena, and more than 256 MB in all"),
+        ("4", "takes more than 1000000 instructions"),
+    ] {
+        let said = refused(&object("arena"), &[("deed", deed)]);
+        assert!(
+            said.contains("ops.enqueue") && said.contains(what),
+            "{deed}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_timer_with_a_callback_that_is_no_function_is_told_when_it_fires() {
     let said = refused(&object("hostile"), &[("deed", "18")]);
     assert!(said.contains("a timer gives"), "{said}");
     assert!(said.contains("as a function"), "{said}");
+}
+
+#[test]
+fn cpus_that_go_on_kicking_each_other_let_time_pass() {
+    let ran = answer(&object("arena"), &[("deed", "8")]).unwrap();
+    assert_eq!(ran.outcome.unwrap().ended, None);
+    let ends = ran.rows.iter().filter(|row| row.contains(" ends ")).count();
+    assert_eq!(ends, 3);
 }
 
 #[test]
@@ -139,6 +165,12 @@ fn settings_that_are_wrong_are_named() {
     );
     let said = refused(&object("vtime"), &[("fifo_order", "400")]);
     assert!(said.contains("fifo_order=400"), "{said}");
+    let said = refused(&object("vtime"), &[("slice_ns.high", "1")]);
+    assert!(said.contains("\"high\" is no part"), "{said}");
+    let said = refused(&object("vtime"), &[("ops.flags", "SCX_OPS_FAST")]);
+    assert!(said.contains("ops.flags=SCX_OPS_FAST"), "{said}");
+    let said = refused(&object("arena"), &[("arena_task", "none")]);
+    assert!(said.contains("no struct \"none\""), "{said}");
     let said = refused(&object("vtime"), &[("slice_ns", "soon")]);
     assert!(said.contains("slice_ns=soon"), "{said}");
 }
@@ -159,7 +191,7 @@ fn an_object_cut_anywhere_is_refused() {
 fn an_object_with_wrong_bytes_is_refused_or_run_within_its_memory() {
     let mut r = Rng::new(49);
     for name in [
-        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups", "trees",
+        "fifo", "vtime", "steal", "hostile", "layers", "moves", "groups", "trees", "arena",
     ] {
         let whole = object(name);
         for _ in 0..400 {

@@ -3,7 +3,7 @@
 mod world;
 
 use schedscope_sim::machine::Machine;
-use schedscope_sim::workload::{Class, GroupMove, GroupSpec};
+use schedscope_sim::workload::{Class, GroupMove, GroupSpec, Step};
 use world::{Build, MS, Ran, drawn, object, run, sleep, under};
 
 fn on_one_cpu(name: &str, b: &Build, set: &[(&str, &str)], until: Option<i64>) -> Ran {
@@ -94,6 +94,88 @@ fn a_tree_gives_the_highest_first() {
         "cpu0 b 15..20",
     ];
     assert_eq!(drawn(&ran, &b.load), want);
+}
+
+#[test]
+fn a_list_in_an_arena_gives_the_cpu_in_turn() {
+    let mut b = Build::new(1);
+    for name in ["a", "b", "c"] {
+        b.add(name, &[run(6)]);
+    }
+    let ran = on_one_cpu("arena", &b, &[("slice_ns", "1ms")], None);
+    let want = [
+        "cpu0 a 0..4",
+        "cpu0 b 4..8",
+        "cpu0 c 8..12",
+        "cpu0 a 12..14",
+        "cpu0 b 14..16",
+        "cpu0 c 16..18",
+    ];
+    assert_eq!(drawn(&ran, &b.load), want);
+}
+
+#[test]
+fn the_arena_library_is_told_the_machine() {
+    // Two cores of two threads and one cache: all, the node, the cache, 2 cores, 4 CPUs.
+    let b = two_layers();
+    let run = |set: &[(&str, &str)]| {
+        let machine = Machine::grid(1, 2, 2).unwrap();
+        under(&object("arena"), &b.load, machine, set, None).map(|_| ())
+    };
+    run(&[("want_nodes", "9"), ("want_cpus", "20")]).unwrap();
+    // The bytes of a thread's data are those of a struct, or a number.
+    let said = run(&[
+        ("want_nodes", "9"),
+        ("want_cpus", "20"),
+        ("arena_task", "16"),
+    ]);
+    let said = said.unwrap_err();
+    assert!(said.contains("ops.init answers -1"), "{said}");
+}
+
+#[test]
+fn a_scheduler_hears_of_other_cpus_before_it_has_the_thread_back() {
+    // While the thread runs, sleeps and waits; the object ends in an error if it has not heard.
+    let mut b = Build::new(2);
+    let first = b.mask(2, &[0]);
+    let second = b.mask(2, &[1]);
+    let to = |of, mask| Step::SetAffinity { of, mask };
+    b.add("a", &[run(3), to(0, second), run(3), sleep(2), run(2)]);
+    b.add(
+        "b",
+        &[
+            run(1),
+            to(2, first),
+            to(0, first),
+            run(20),
+            to(0, 0),
+            run(9),
+        ],
+    );
+    b.add("c", &[run(9), sleep(30), run(9)]);
+    for c in ["d", "e"] {
+        b.add(c, &[run(30)]);
+    }
+    let machine = Machine::flat(2).unwrap();
+    let ran = under(&object("arena"), &b.load, machine, &[], None).unwrap();
+    assert_eq!(ran.outcome.unwrap().ended, None);
+}
+
+#[test]
+fn settings_reach_members_and_elements() {
+    let mut b = Build::new(1);
+    b.add("a", &[run(5)]);
+    on_one_cpu(
+        "arena",
+        &b,
+        &[("kept.words.2", "7"), ("ops.timeout_ms", "900")],
+        None,
+    );
+    let machine = Machine::flat(1).unwrap();
+    let set = [("kept.words.3", "7")];
+    let said = under(&object("arena"), &b.load, machine, &set, None);
+    let said = said.map(|_| ()).unwrap_err();
+    assert!(said.contains("\"3\" is no part"), "{said}");
 }
 
 #[test]
