@@ -80,9 +80,11 @@ def begun_before(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
     rows = waits(trace, ["utid", "ts_ready", "wait_high", "ts_run"], where).filter(
         pl.col("ts_ready").is_null(), pl.col("wait_high").is_null(), pl.col("ts_run").is_not_null()
     )
-    born = trace.threads.select("utid", "start_ts")
-    since = pl.max_horizontal(pl.col("start_ts").cast(pl.Int64), pl.lit(trace.window[0], pl.Int64))
-    return rows.join(born, on="utid", how="left").select(
+    since = pl.lit(trace.window[0], pl.Int64)
+    if "start_ts" in trace.threads.collect_schema().names():
+        rows = rows.join(trace.threads.select("utid", "start_ts"), on="utid", how="left")
+        since = pl.max_horizontal(pl.col("start_ts").cast(pl.Int64), since)
+    return rows.select(
         pl.col("utid").cast(pl.UInt32), since=since, until=pl.col("ts_run").cast(pl.Int64)
     )
 
