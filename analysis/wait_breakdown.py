@@ -28,7 +28,7 @@ from schedscope.analysis.waits.wait_bounds import COLUMNS, rests, with_bounds
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from schedscope._native import Occupancy
+    from schedscope._native import CpuHistory
     from schedscope.store.trace import Trace
 
 BEHIND = ("behind_better", "behind_same", "behind_worse")
@@ -213,7 +213,7 @@ def every_wait(trace: Trace, states: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _parts(
-    trace: Trace, read: Occupancy, asked: pl.DataFrame, groups: int, held: Throttling, most: int
+    trace: Trace, read: CpuHistory, asked: pl.DataFrame, groups: int, held: Throttling, most: int
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The least that each part can have been, by group of threads and of the `most` longest waits.
 

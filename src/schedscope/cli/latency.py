@@ -190,9 +190,11 @@ def _begun_before(
     if not totals["n_excluded"]:
         return []
     lasted = begun_before(trace, where).select(lasted=pl.col("until") - pl.col("since")).collect()
-    waited, longest = int(lasted["lasted"].sum()), int(lasted["lasted"].max() or 0)
+    waited, longest = lasted.select(all=pl.col("lasted").sum(), one=pl.col("lasted").max()).row(0)
     totals["excluded_high"] = waited
-    seen = frame["max"].max() or 0
+    if not waited:
+        return []
+    seen = frame.select(pl.col("max").max()).item() or 0
     if waited <= _WORTH_SAYING * totals["total_high"] and longest <= seen:
         return []
     return [
