@@ -483,7 +483,7 @@ impl Identity {
         found
     }
 
-    /// The process that created a thread's own one: as it was told, or, where forks do not say
+    /// The process that created a thread's own one: as it was reported, or, where forks do not say
     /// whether they made a thread or a process (FreeBSD's), that of its parent, or its parent's
     /// own. `before` has the answers for the threads before this one.
     fn ppid(&self, utid: usize, before: &[Option<u32>]) -> Option<u32> {
