@@ -403,7 +403,7 @@ def test_acting_as_a_user_sets_and_restores_groups(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["export --to perfetto", "report", "timeline"])
-def test_what_is_read_is_never_replaced(
+def test_force_never_replaces_the_trace_that_is_read(
     command: str, source: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = source.read_bytes()
