@@ -26,6 +26,9 @@ from schedscope.analysis.waits.victims import victims
 from schedscope.analysis.waits.wait_bounds import COLUMNS, rests, with_bounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from schedscope._native import CpuHistory
     from schedscope.store.trace import Trace
 
 BEHIND = ("behind_better", "behind_same", "behind_worse")
@@ -124,14 +127,14 @@ def wait_breakdown(
     threads = _threads(trace, keys, where)
     held = once(throttling, trace)
     asked = victims(trace, threads, where)
-    sums, longest = occupancy(trace, weights=Levels(trace)).wait_breakdown(
-        asked, threads.height, _obstacles(trace, held), (top or _EVERY) if per_wait else 0
-    )
+    read = occupancy(trace, weights=Levels(trace))
+    most = (top or _EVERY) if per_wait else 0
+    sums, longest = _parts(trace, read, asked, threads.height, held, most)
     evidence = _evidence(threads, held)
     gone = [utid for utids in held.gone.values() for utid in utids]
     if per_wait:
         names = trace.threads.select(pl.col("utid").cast(pl.UInt32), "comm", "tid").collect()
-        found = pl.DataFrame(longest).join(names, on="utid", how="left", maintain_order="left")
+        found = longest.join(names, on="utid", how="left", maintain_order="left")
         found = found.join(threads.select("utid", "victim"), on="utid", maintain_order="left")
         found = _with_length(trace, found)
         columns = ["ts", "comm", "tid", "utid", "cpu", "wait"]
@@ -139,9 +142,7 @@ def wait_breakdown(
         distinct = threads.unique("victim", maintain_order=True).select("victim", *keys)
         doubt = unknown_of(trace, asked, "victim").select("victim", doubt="unknown")
         # Some threads may never have waited.
-        found = pl.DataFrame(sums).join(
-            doubt.filter(pl.col("doubt") > 0), on="victim", how="full", coalesce=True
-        )
+        found = sums.join(doubt.filter(pl.col("doubt") > 0), on="victim", how="full", coalesce=True)
         found = found.with_columns(pl.exclude("victim").fill_null(0))
         found = found.join(distinct, on="victim", how="left", maintain_order="left")
         found = found.sort("wait", *keys, descending=[True, *[False] * len(keys)])
@@ -205,20 +206,46 @@ def every_wait(trace: Trace, states: pl.LazyFrame) -> pl.DataFrame:
     asked = rows.select("utid").unique().filter(pl.col("utid") >= trace.ncpu).sort("utid")
     asked = asked.with_row_index("victim").select("utid", pl.col("victim").cast(pl.UInt32))
     most = rows.filter(pl.col("state") == "runnable").height
-    obstacles = _obstacles(trace, once(throttling, trace))
     read = read_states(trace, Levels(trace), states)
-    _, waits = read.wait_breakdown(asked, asked.height, obstacles, max(most, 1))
-    return pl.DataFrame(waits).select("utid", "wait", *PARTS)
+    held = once(throttling, trace)
+    _, waits = _parts(trace, read, asked, asked.height, held, max(most, 1))
+    return waits.select("utid", "wait", *PARTS)
 
 
-def _obstacles(trace: Trace, held: Throttling) -> dict[str, object]:
-    """What may keep a thread from its CPU besides other threads, for native code."""
-    return {
+def _parts(
+    trace: Trace, read: CpuHistory, asked: pl.DataFrame, groups: int, held: Throttling, most: int
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The least that each part can have been, by group of threads and of the `most` longest waits.
+
+    Time in which a quota may have been used up, or not, is `unknown`.
+    """
+    obstacles = {
         "interrupts": _interrupts(trace),
-        "quotas": held.to_native(),
         "held": held.held,
         "dispatch": held.dispatch,
     }
+    found = [
+        tuple(
+            map(pl.DataFrame, read.wait_breakdown(asked, groups, obstacles | {"quotas": one}, most))
+        )
+        for one in held.bounds_to_native()
+    ]
+    sums, longest = zip(*found, strict=True)
+    return _least(sums, ["victim"]), _least(longest, ["utid", "ts", "cpu"])
+
+
+def _least(readings: Sequence[pl.DataFrame], keys: list[str]) -> pl.DataFrame:
+    """One frame of two that differ in when quotas were used up."""
+    first, *others = readings
+    if not others or first.is_empty():
+        return first
+    parts = [name for name in PARTS if name != "unknown"]
+    both = first.join(others[0].select(*keys, *parts), on=keys, how="left", maintain_order="left")
+    both = both.with_columns(
+        pl.min_horizontal(name, pl.col(f"{name}_right").fill_null(0)) for name in parts
+    )
+    rest = pl.col("wait") - pl.sum_horizontal(parts)
+    return both.with_columns(unknown=rest).select(first.columns)
 
 
 def _if(known: bool, part: str) -> pl.Expr:

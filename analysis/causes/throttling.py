@@ -37,6 +37,14 @@ ACCOUNTING = "quota accounting"
 IDLE_CPU = "idle CPU"
 
 _STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "group": pl.UInt32})
+_SURE = pl.Schema({"likely": pl.Boolean, "certain": pl.Boolean})
+_OVERRUN = 5_000_000
+"""A thread runs on beyond its quota until the next tick, which may be 10 ms away but is 4 ms or
+less nearly everywhere, ns."""
+_UNINFORMED = 0.2
+"""Of the throttled time: if it may have passed unrecorded, the kernel's count says little."""
+_ROUNDING = 100_000
+"""The kernel's time of a throttled period, from its tick to its timer, and ours differ by less."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,11 @@ class Throttling:
     known: bool
     """The kernel's counters are there: where nothing is said, nobody was throttled."""
     stretches: pl.DataFrame
-    """`ts`, `dur`, `cpu`, `group`: when which threads could not run on which CPU."""
+    """`ts`, `dur`, `cpu`, `group`: when which threads could not run on which CPU, most probably."""
+    certain: pl.DataFrame
+    """Of these what the kernel's count of throttled time leaves no other reading for."""
+    possible: pl.DataFrame
+    """These, and when they may not have been able to run."""
     group: list[int | None]
     """The number of each thread in `stretches`; threads of one control group share it."""
     held: list[bool]
@@ -64,9 +76,19 @@ class Throttling:
 
     def to_native(self) -> dict[str, Any] | None:
         """When each thread could not run, as native sweeps take it; None if unknown."""
-        if self.stretches.is_empty():
+        return self._native(self.stretches)
+
+    def bounds_to_native(self) -> list[dict[str, Any] | None]:
+        """The same for the least and for the most that threads may have been held back; one where
+        these are the same.
+        """
+        both = [self.certain, self.possible]
+        return [self._native(one) for one in (both[:1] if both[0].equals(both[1]) else both)]
+
+    def _native(self, stretches: pl.DataFrame) -> dict[str, Any] | None:
+        if stretches.is_empty():
             return None
-        return {"stretches": self.stretches, "group": self.group}
+        return {"stretches": stretches, "group": self.group}
 
     def evidence(self, utid: int) -> str | None:
         """How it is known that the thread was throttled, if it was."""
@@ -91,7 +113,7 @@ def throttling(trace: Trace) -> Throttling:
     movers = moved["utid"].unique(maintain_order=True).to_list()
     threads = threads.filter(~pl.col("utid").is_in(movers))
     quotas_of: dict[int, list[str]] = {}
-    by_quota: dict[str, pl.DataFrame] = {}
+    every: dict[str, pl.DataFrame] = {}
     groups = trace.info.get("groups")
     throttled = [one for one in groups or [] if one.get("n_throttled")]
     throttled.sort(key=lambda one: str(one["cgroup"]).rstrip("/").count("/"))
@@ -99,7 +121,7 @@ def throttling(trace: Trace) -> Throttling:
     timers = period_timers(trace) if throttled else {}
     for one in throttled:
         quota = str(one["cgroup"])
-        found = [_STRETCHES.to_frame()]
+        found = [pl.Schema({**_STRETCHES, **_SURE}).to_frame()]
         inside = [path for path in paths if within(path, quota)]
         members = threads.filter(pl.col("cgroup").is_in(inside))
         there = [within(path or "", quota) for path in moved["cgroup"]]
@@ -120,15 +142,38 @@ def throttling(trace: Trace) -> Throttling:
                 group[utid] = paths.index(path)
         if of_group is not None:
             found += [
-                of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)) for path in inside
+                of_group.select(
+                    "ts",
+                    "dur",
+                    "cpu",
+                    pl.lit(paths.index(path), pl.UInt32).alias("group"),
+                    *_SURE.names(),
+                )
+                for path in inside
             ]
-        by_quota[quota] = pl.concat(found)
-    stretches = _once(pl.concat([_STRETCHES.to_frame(), *by_quota.values()]))
+        every[quota] = pl.concat(found)
+    by_quota = {
+        quota: rows.filter("likely").select(_STRETCHES.names()) for quota, rows in every.items()
+    }
+    of_all = pl.concat([pl.Schema({**_STRETCHES, **_SURE}).to_frame(), *every.values()])
+    stretches = _once(of_all.filter("likely"))
+    certain, possible = _once(of_all.filter("certain")), _once(of_all)
     counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
     quota_of = _longest(quotas_of, by_quota, group, counted)
     unread = _unread(trace, groups or [], quotas_of)
     known = groups is not None
-    return Throttling(known, stretches, group, held, quotas_of, quota_of, by_quota, unread)
+    return Throttling(
+        known,
+        stretches,
+        certain,
+        possible,
+        group,
+        held,
+        quotas_of,
+        quota_of,
+        by_quota,
+        unread,
+    )
 
 
 def _clipped(whole: Throttling, begin: int, end: int) -> Throttling:
@@ -140,7 +185,13 @@ def _clipped(whole: Throttling, begin: int, end: int) -> Throttling:
         return within.filter(pl.col("dur") > 0)
 
     by_quota = {quota: cut(rows) for quota, rows in whole.by_quota.items()}
-    return replace(whole, stretches=cut(whole.stretches), by_quota=by_quota)
+    return replace(
+        whole,
+        stretches=cut(whole.stretches),
+        certain=cut(whole.certain),
+        possible=cut(whole.possible),
+        by_quota=by_quota,
+    )
 
 
 def _unread(
@@ -330,14 +381,79 @@ def _stretches(
         for one in seen:
             one.add(states, left)
     found = [one.periods(trace, group) for one in seen]
-    if len(found) < 2:
-        return found[0] if found else None
+    if not found:
+        return None
     explained = [0.0] * len(found)
+    waited: list[list[pl.DataFrame]] = [[] for _ in found]
     for states, _ in _states(trace, members, spans):
         for i, periods in enumerate(found):
-            explained[i] += _explained(states, periods)
+            both = _explained(states, periods)
+            explained[i] += float(both.filter("likely")["both"].sum())
+            waited[i].append(both.group_by("period", "cpu", "utid").agg(pl.col("both").sum()))
     # Another group's timer fires at other moments and explains less of the waiting.
-    return found[explained.index(max(explained))]
+    best = explained.index(max(explained))
+    outside = _outside(trace, members, spans)
+    return _with_certain(found[best], pl.concat(waited[best]), group, outside)
+
+
+def _outside(trace: Trace, members: pl.DataFrame, spans: pl.DataFrame) -> int:
+    """For how long the kernel counted while the group's threads may have been held back unseen."""
+    begin, end = trace.window
+    first, last = trace.info.get("counters_read") or trace.window
+    since = [*spans["since"]]
+    if "start_ts" in trace.threads.collect_schema().names():
+        born = trace.threads.select(pl.col("utid").cast(pl.UInt32), "start_ts").collect()
+        since += [*members.join(born, on="utid")["start_ts"]]
+    else:
+        since += [None] * members.height
+    before = 0 if all(one is not None and one > begin for one in since) else max(0, begin - first)
+    return before + max(0, last - end)
+
+
+def _with_certain(
+    periods: pl.DataFrame, waited: pl.DataFrame, group: dict[str, Any], outside: int
+) -> pl.DataFrame:
+    """The stretches that may be true, with `certain`, so that both sums allow for the kernel's
+    count of throttled time.
+
+    What may have been throttled is together longer than that count by an excess. A period in which
+    a CPU's threads waited for longer than the excess must be one that was counted. Of the others
+    the most probable are certain as long as together they do not exceed the count; and as many
+    more may be true as reach it.
+    """
+    per_cpu = waited.group_by("period", "cpu").agg(pl.col("both").max())
+    held = per_cpu.group_by("period").agg(held=pl.col("both").sum())
+    time = group.get("throttled")
+    rows = periods.join(held, on="period", how="left", maintain_order="left")
+    rows = rows.with_columns(pl.col("held").fill_null(0))
+    if time is None or outside > time * _UNINFORMED:
+        return rows.filter("likely").with_columns(certain=True)
+    rounding = int(group["n_throttled"]) * _ROUNDING
+    # The kernel counts each period at its end.
+    counted = rows.filter("counted").unique("period").sort("period")
+    may = counted.filter(pl.col("likely") | pl.col("possible"))
+    if may["held"].sum() >= int(time) - outside - rounding:
+        # Otherwise switches are missing, and the group ran for longer than it seems.
+        counted = may
+    excess = int(counted["held"].sum()) - int(time)
+    if excess > rounding:
+        must = pl.col("held") > excess + outside + rounding
+        sum_of = pl.col("held").cum_sum()
+        counted = counted.sort(
+            must, "likely", "used", "period", descending=[True, True, True, False]
+        ).with_columns(
+            certain=must | pl.col("likely") & (sum_of <= int(time) - outside + rounding),
+            possible=sum_of - pl.col("held") < int(time),
+        )
+    else:
+        counted = counted.with_columns(certain="likely", possible=True)
+    read = counted.select("period", "certain", "possible")
+    rows = rows.drop("possible").join(read, on="period", how="left", maintain_order="left")
+    rows = rows.with_columns(
+        pl.when("counted").then(pl.col(name).fill_null(value=False)).otherwise("likely").alias(name)
+        for name in ("certain", "possible")
+    )
+    return rows.filter(pl.col("certain") | pl.col("possible"))
 
 
 def _is_period(fired: pl.Series, period: int) -> bool:
@@ -352,28 +468,36 @@ def _edges(trace: Trace, fired: pl.Series) -> pl.DataFrame:
     edges = pl.DataFrame(
         {"ts": fired, "refill": refill.fill_null(end), "whole": refill.is_not_null()}
     )
+    # The one that the first of them ended.
+    length = int(fired.diff().median() or 0)  # type: ignore[arg-type]
+    first = pl.DataFrame({"ts": [fired[0] - length], "refill": [fired[0]], "whole": [True]})
+    edges = pl.concat([first, edges])
     return edges.with_row_index("period").filter(pl.col("ts") < pl.col("refill"))
 
 
 def _states(
     trace: Trace, members: pl.DataFrame, spans: pl.DataFrame
 ) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-    """When the group's threads wanted a CPU, and which of their waits ended because they left for
-    another queue (`_left`).
+    """When the group's threads wanted a CPU, or may have run, and which of their waits ended
+    because they left for another queue (`_left`).
 
     In batches: the table is in order of time, so what follows a thread's last row in one is its
     first in a later one.
     """
     carried = None
+    told = "end" in trace.states.collect_schema().names()
+    lost = (pl.col("end") == "lost").fill_null(value=False) if told else pl.lit(False)
     for rows in in_batches(trace.states):
-        wanting = rows.filter(pl.col("state").is_in(["running", "runnable"])).select(
-            "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32)
+        asked = ["running", "runnable", "unknown"]
+        wanting = rows.filter(pl.col("state").is_in(asked)).select(
+            "ts", "dur", "cpu", "state", utid=pl.col("utid").cast(pl.UInt32), lost=lost
         )
         own = wanting.join(members.select("utid").lazy(), on="utid", how="semi")
         states = own.collect(engine="streaming")
         if spans.height:
             states = pl.concat([states, _inside(wanting, spans)])
-        known = states if carried is None else pl.concat([carried, states])
+        known = states.filter(pl.col("state") != "unknown")
+        known = known if carried is None else pl.concat([carried, known])
         yield states, _left(known)
         carried = known.sort("utid", "ts").unique("utid", keep="last")
 
@@ -387,7 +511,7 @@ def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
     return (
         cut.with_columns(dur=pl.col("until") - pl.col("ts"))
         .filter(pl.col("dur") > 0)
-        .select("ts", "dur", "cpu", "state", "utid")
+        .select("ts", "dur", "cpu", "state", "utid", "lost")
         .collect()
     )
 
@@ -395,16 +519,17 @@ def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
 def _cut(stretches: pl.DataFrame, since: int, until: int, number: int | None) -> pl.DataFrame:
     """The parts of `stretches` from `since` to `until`, of the threads with this number."""
     end = pl.min_horizontal(pl.col("ts") + pl.col("dur"), pl.lit(until))
-    cut = stretches.select(pl.max_horizontal("ts", pl.lit(since)), "cpu", end=end)
+    cut = stretches.select(pl.max_horizontal("ts", pl.lit(since)), "cpu", *_SURE.names(), end=end)
     return (
         cut.filter(pl.col("end") > pl.col("ts"))
         .select(
             "ts",
             "cpu",
+            *_SURE.names(),
             dur=pl.col("end") - pl.col("ts"),
             group=pl.lit(number, pl.UInt32),
         )
-        .select(*_STRETCHES.names())
+        .select(*_STRETCHES.names(), *_SURE.names())
     )
 
 
@@ -415,6 +540,7 @@ class _Seen:
         """`edges`: the periods, from `ts` to `refill`."""
         self._edges = edges
         self._used: list[pl.DataFrame] = []
+        self._unknown: list[pl.DataFrame] = []
         self._here: list[pl.DataFrame] = []
         self._cpus: set[int] = set()
 
@@ -431,6 +557,13 @@ class _Seen:
         runs = runs.with_columns(
             ran=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since")
         )
+        unknown = states.filter(pl.col("state") == "unknown").with_columns(
+            until=pl.col("ts") + pl.col("dur")
+        )
+        unknown = unknown.join_where(
+            since, pl.col("ts") < pl.col("refill"), pl.col("until") > pl.col("since")
+        ).with_columns(may=pl.min_horizontal("until", "refill") - pl.max_horizontal("ts", "since"))
+        self._unknown.append(unknown.group_by("period").agg(pl.col("may").sum()))
         left = left.join_where(
             since, pl.col("until") > pl.col("since"), pl.col("until") < pl.col("refill")
         )
@@ -474,19 +607,38 @@ class _Seen:
                 .then(trace.ncpu * kept)
                 .otherwise(pl.col("owed") + trace.ncpu * min(kept, _KEPT))
             )
-            .filter(pl.col("used") >= pl.max_horizontal(most - pl.col("left"), pl.lit(least)))
-            .sort("used", "period", descending=[True, False])
-            .filter(~counted | (counted.cum_sum() <= group["n_throttled"]))
+            .with_columns(
+                reached=pl.col("used") >= pl.max_horizontal(most - pl.col("left"), pl.lit(least))
+            )
+            .sort("reached", "used", "period", descending=[True, True, False])
+            .with_columns(
+                likely=pl.col("reached") & (~counted | (counted.cum_sum() <= group["n_throttled"])),
+                counted=counted,
+            )
+            .join(
+                pl.concat(self._unknown).group_by("period").agg(pl.col("may").sum()),
+                on="period",
+                how="left",
+                maintain_order="left",
+            )
         )
-        cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
         here = pl.concat(self._here).group_by("period", "cpu").agg(pl.col("last_here").max())
+        on = here.group_by("period").agg(cpus=pl.len())
+        used = used.join(on, on="period", how="left", maintain_order="left")
+        reach = partial(_may_be_used_up, most, trace.ncpu, kept)
+        used = used.sort("period").with_columns(
+            possible=pl.struct("period", "used", "may", "cpus").map_batches(reach)
+        )
+        used = used.filter(pl.col("likely") | pl.col("counted"))
+        cpus = pl.DataFrame({"cpu": sorted(self._cpus)}, {"cpu": pl.UInt16})
         return (
             used.join(cpus, how="cross")
             .join(here, on=["period", "cpu"], how="left")
             .with_columns(ts=pl.coalesce("last_here", "last"))
             .with_columns(dur=pl.col("refill") - pl.col("ts"))
             .filter(pl.col("dur") > 0)
-            .select("ts", "dur", pl.col("cpu").cast(pl.UInt16))
+            .with_columns(pl.col("cpu").cast(pl.UInt16))
+            .select("ts", "dur", "cpu", "period", "used", "likely", "counted", "possible")
         )
 
 
@@ -502,8 +654,35 @@ def _owed(quota: int, rows: pl.Series) -> pl.Series:
     return pl.Series("owed", found, pl.Int64)
 
 
+def _may_be_used_up(quota: int, ncpu: int, kept: int, rows: pl.Series) -> pl.Series:
+    """For each `period`, whether the quota may have been used up: the group ran for `used` ns, on
+    so many `cpus`, and it is unknown whether for `may` more.
+
+    What is there is the quota and what CPUs had kept of their slices, less what they had overdrawn
+    when they were throttled. A CPU that has a thread of the group keeps up to a slice, another one
+    little (`min_cfs_rq_runtime`).
+    """
+    least, most, before, found = 0, ncpu * kept, None, []
+    for row in rows.to_list():
+        if before is not None and row["period"] - 1 != before:
+            least, most = 0, ncpu * kept
+        on = row["cpus"] or ncpu
+        elsewhere = (on - 1) * kept + (ncpu - on) * _KEPT
+        left = quota + least - row["used"] - (row["may"] or 0), quota + most - row["used"]
+        found.append(left[0] <= elsewhere)
+        if left[1] <= 0:
+            least, most = max(left[0], -on * _OVERRUN), left[1]
+        else:
+            # It may not have been: a CPU may be in the middle of a slice.
+            least, most = -on * _OVERRUN, min(left[1], on * kept + (ncpu - on) * _KEPT)
+        before = row["period"]
+    return pl.Series("possible", found, pl.Boolean)
+
+
 def _left(states: pl.DataFrame) -> pl.DataFrame:
-    """Waits, `until` a thread left the queue that it was on."""
+    """Waits, `until` a thread left the queue that it was on. One that was cut there by a doubt may
+    go on.
+    """
     until = pl.col("ts") + pl.col("dur")
     stays = (
         (pl.col("state").shift(-1) == "runnable")
@@ -512,15 +691,15 @@ def _left(states: pl.DataFrame) -> pl.DataFrame:
     )
     in_order = states.sort("utid", "ts").with_columns(until=until)
     stays = stays.over("utid").fill_null(True)
-    return in_order.filter(pl.col("state") == "runnable", ~stays)
+    return in_order.filter(pl.col("state") == "runnable", ~stays, ~pl.col("lost"))
 
 
-def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> float:
-    """How much of the group's waiting lies in the stretches, ns."""
+def _explained(states: pl.DataFrame, stretches: pl.DataFrame) -> pl.DataFrame:
+    """The group's waiting that lies in the stretches: `both`, ns."""
     waits = states.filter(pl.col("state") == "runnable").select(
-        "cpu", begin="ts", end=pl.col("ts") + pl.col("dur")
+        "utid", "cpu", begin="ts", end=pl.col("ts") + pl.col("dur")
     )
-    return float(_both(waits, stretches)["both"].sum())
+    return _both(waits, stretches)
 
 
 def _both(queued: pl.DataFrame, stretches: pl.DataFrame, *same: pl.Expr) -> pl.DataFrame:

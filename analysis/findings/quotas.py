@@ -73,6 +73,10 @@ def quotas_named(facts: Facts, utids: list[int]) -> str:
     return listed(list(names)) if names else "their control groups"
 
 
+_SAME = 0.05
+"""A figure that may be larger by less than this part is given as it is."""
+
+
 def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     """How much of its threads' waiting that was."""
     own = _held_by(facts, group)
@@ -80,7 +84,10 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     waited, seen = int(found["wait"].sum()), _seen(facts, group, own, found)
     if not seen:
         return " This trace does not show when; the waits of these threads include it."
-    least = "at least " if facts.throttling.held[own[0]] else ""
+    alone = all(len(facts.throttling.quotas_of[utid]) == 1 for utid in own)
+    most = int(found["throttled_high"].fill_null(0).sum()) if alone else seen
+    sure = not facts.throttling.held[own[0]] and most <= seen * (1 + _SAME)
+    least = "" if sure else "at least "
     return (
         f" Throttling accounts for {least}{duration(seen)} of the {duration(waited)} that they"
         " waited for a CPU, whatever ran meanwhile."

@@ -34,6 +34,7 @@ def starved(facts: Facts) -> Iterator[Finding]:
     rows = rows.join(others, on="episode", how="anti", maintain_order="left")
     if rows.is_empty():
         return
+    more = int((per_thread["n_high"] - per_thread["n"]).sum())
     per_thread = _without(per_thread, others).filter(pl.col("n") > 0)
     threads, n, total = (
         per_thread.height,
@@ -42,10 +43,12 @@ def starved(facts: Facts) -> Iterator[Finding]:
     )
     unfinished = per_thread["n_censored"].sum() > 0
     first = rows.row(0, named=True)
+    may = f" {several(more, 'more wait')} may have lasted that long." if more else ""
     text = (
         f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
         f" {duration(nanoseconds(facts.threshold))} or more,"
         f" {'at least ' if unfinished else ''}{duration(total)} in total."
+        f"{may}"
         f" The longest: {first['story']}."
     )
     behind = (

@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis.sums.folded import Fold
 from schedscope.analysis.waits.wait_bounds import (
     COLUMNS,
+    begun_before,
     hidden_waits,
     possible_spans,
     rests,
@@ -24,7 +25,7 @@ def most_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) ->
     """One row per thread: the most that there can have been of waits of `threshold` (ns) or more.
 
     * `utid`; `n_high`: waits that reached it or may have, those included that may be hidden in the
-      thread's unknown time;
+      thread's unknown time, and one that began before the recording;
     * `total_high`: how long they lasted at most; `longest_high`: the longest of them (ns).
 
     A wait still open at the window's end counts as it is: it lasted until then.
@@ -37,9 +38,13 @@ def most_episodes(trace: Trace, threshold: int, where: pl.Expr | None = None) ->
     hidden = hidden_waits(trace, where).select(
         "utid", n_high=pl.lit(0, pl.Int64), high=length.cast(pl.Int64)
     )
+    before = begun_before(trace, where).select(
+        "utid", n_high=pl.lit(1, pl.Int64), high=length.cast(pl.Int64)
+    )
+    before = before.filter(pl.col("high") >= threshold)
     found = Fold(_per_thread)
     long = (pl.col("n_high") > 0) | (pl.col("high") >= threshold)
-    for spans_or_waits in (fit, hidden):
+    for spans_or_waits in (fit, hidden, before):
         found.add(_as_sums(spans_or_waits.filter(long).collect()))
     # Of measured waits, which are most, few are as long.
     may = (pl.col("censored") != "none") | (pl.col("wait") >= threshold)

@@ -9,6 +9,7 @@ import polars as pl
 from schedscope.analysis.asking.arguments import THREAD_COLUMNS
 from schedscope.analysis.recording.unknown_time import possible_waits
 from schedscope.analysis.threads.of_threads import threads_with
+from schedscope.analysis.waits.waits import waits
 from schedscope.store.losses import FASTEST, IS_BREAK
 
 if TYPE_CHECKING:
@@ -67,6 +68,25 @@ def possible_spans(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
         pl.col("utid").cast(pl.UInt32), *(name for name in dict.fromkeys(names) if name != "utid")
     )
     return spans.join(known, on="utid").filter(where).select("utid", "since", "until")
+
+
+def begun_before(trace: Trace, where: pl.Expr | None = None) -> pl.LazyFrame:
+    """Waits of which only the end was seen, and nothing of the thread before: `utid`, `since`,
+    `until`.
+
+    They may have begun when the window did, or the thread's life; or even earlier. `where` selects
+    waits.
+    """
+    rows = waits(trace, ["utid", "ts_ready", "wait_high", "ts_run"], where).filter(
+        pl.col("ts_ready").is_null(), pl.col("wait_high").is_null(), pl.col("ts_run").is_not_null()
+    )
+    since = pl.lit(trace.window[0], pl.Int64)
+    if "start_ts" in trace.threads.collect_schema().names():
+        rows = rows.join(trace.threads.select("utid", "start_ts"), on="utid", how="left")
+        since = pl.max_horizontal(pl.col("start_ts").cast(pl.Int64), since)
+    return rows.select(
+        pl.col("utid").cast(pl.UInt32), since=since, until=pl.col("ts_run").cast(pl.Int64)
+    )
 
 
 _MANY = 1 << 40

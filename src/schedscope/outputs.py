@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from schedscope.errors import StorageError
+from schedscope.errors import StorageError, UsageError
 from schedscope.invoking_user import acting_as
 
 _OTHERS = 0o077
@@ -132,10 +132,14 @@ def give(made: Path, sources: Iterable[Path]) -> None:
 def whole(target: Path, sources: Iterable[Path] = ()) -> Iterator[Path]:
     """The path of a file or folder to make, which gets the name `target` once it is whole.
 
-    What had that name is replaced. Raises `OSError`, and `StorageError` for a target that root
-    must leave alone.
+    What had that name is replaced. Raises `OSError`, `StorageError` for a target that root must
+    leave alone, and `UsageError` for one of the sources: a recording cannot be made again.
     """
     sources = list(sources)
+    for source in sources:
+        with suppress(OSError):
+            if target.samefile(source):
+                raise UsageError(f"{target} is what is read", "another name for what is written")
     parent = target.absolute().parent
     user = user_of(parent)
     if user == ANYONE:

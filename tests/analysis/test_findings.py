@@ -396,3 +396,11 @@ def test_quota_is_the_first_finding_of_a_limited_group(tmp_path: Path) -> None:
     part = ss.findings(trace, where=pl.col("utid") == one).row(0, named=True)
     assert (part["topic"], part["utid"]) == ("quota", one)
     assert 0 < part["cost"] < found["cost"][0]
+
+
+def test_starvation_says_how_many_more_waits_may_have_lasted_that_long(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path)
+    row = ss.starvation_summary(trace, by="all").row(0, named=True)
+    assert row["n_high"] > row["n"]
+    (text,) = ss.findings(trace).filter(topic="starvation")["text"]
+    assert f" {row['n_high'] - row['n']} more waits may have lasted that long." in text

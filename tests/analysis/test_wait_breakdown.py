@@ -337,6 +337,27 @@ def test_no_more_periods_are_throttled_than_the_kernel_counted() -> None:
     assert parts(ss.wait_breakdown(trace, by="comm"))["throttled"] == 80 + 70
 
 
+@pytest.mark.parametrize("counted", [150, 80, 70])
+def test_bounds_of_throttled_time_allow_for_the_kernels_count(counted: int) -> None:
+    """Two periods may be throttled, for 80 and 70 ms: both, the first, or the second were."""
+    trace = throttled_world()
+    trace.info["groups"][0]["throttled"] = counted * MS
+    row = ss.wait_breakdown(trace, by="comm", where=pl.col("comm") == "web").row(0, named=True)
+    assert row["throttled"] <= counted * MS <= row["throttled_high"]
+    assert row["throttled_high"] < 150 * MS or counted == 150
+    assert row["behind_same"] <= 10 * MS + (150 - counted) * MS <= row["behind_same_high"]
+    parts = ("behind_better", "behind_same", "behind_worse", "throttled", "cpu_idle", "unknown")
+    assert sum(row[name] for name in parts) == row["wait"]
+
+
+def test_period_before_the_first_refill_seen_may_be_throttled() -> None:
+    trace = throttled_world()
+    later = trace.quota_refills.filter(pl.col("ts") > 0).collect()
+    tables = {"states": trace.states, "threads": trace.threads, "quota_refills": later}
+    known = ss.Trace.from_tables(tables, dict(trace.info))
+    assert parts(ss.wait_breakdown(known, by="comm"))["throttled"] == 80 + 70
+
+
 def test_throttling_follows_running_time_without_kernel_counters() -> None:
     # 20 of 24 ms are too few there, unless as much was taken before.
     for quota, throttled in ((20, 80 + 70), (24, 70)):

@@ -43,6 +43,25 @@ def test_wait_whose_upper_bound_reaches_the_limit_is_a_possible_episode() -> Non
     assert most_episodes(trace, 100 * MS).rows() == [(1, 2, 300 * MS, 150 * MS)]
 
 
+def test_wait_that_began_before_the_recording_is_a_possible_episode() -> None:
+    """A thread that is first seen when it is switched in, 400 ms after the recording began."""
+    unknown = {"cause": "unknown", "wait": None, "censored": "left"}
+    waits = [
+        {"utid": 1, "ts_run": 400 * MS, **unknown},
+        {"utid": 2, "ts_run": 99 * MS, **unknown},
+        {"utid": 3, "ts_run": 400 * MS, **unknown},
+    ]
+    born = [{"utid": utid, "start_ts": 350 * MS if utid == 3 else None} for utid in (1, 2, 3)]
+    tables = {
+        "waits": pl.DataFrame(waits, schema=TABLES["waits"].schema),
+        "threads": pl.DataFrame(born, schema=TABLES["threads"].schema),
+    }
+    trace = ss.Trace.from_tables(tables, {"ncpu": 1, "window": [0, 1000 * MS]})
+    assert most_episodes(trace, 100 * MS).rows() == [(1, 1, 400 * MS, 400 * MS)]
+    later = trace.between("300ms", "900ms")
+    assert most_episodes(later, 100 * MS).rows() == [(1, 1, 100 * MS, 100 * MS)]
+
+
 def test_host_with_mostly_unknown_time_is_not_compared() -> None:
     table = pl.DataFrame(
         {

@@ -295,6 +295,14 @@ def test_name_with_dollar_signs_is_drawn_literally() -> None:
     assert "$x_1$ (1)" in text.replace("  ", " ")
 
 
+def test_summary_says_that_another_wait_may_be_the_longest(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / "linux-trace-cmd-yield.dat", cache=tmp_path)
+    most = ss.latency(trace, by="all")["max_high"].item()
+    (told,) = (line for line in summary(Subject(trace)) if line.startswith("The longest wait"))
+    assert told.startswith("The longest wait that was measured, 32.0 ms, was that of lto")
+    assert told.endswith(f" Another may have lasted {units.duration(most)}.")
+
+
 def test_summary_of_a_whole_trace() -> None:
     trace = played(
         """

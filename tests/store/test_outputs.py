@@ -400,3 +400,15 @@ def test_acting_as_a_user_sets_and_restores_groups(tmp_path: Path) -> None:
         assert (os.geteuid(), os.getegid()) == (DAEMON.pw_uid, DAEMON.pw_gid)
         assert 0 not in os.getgroups()
     assert (os.geteuid(), os.getegid(), os.getgroups()) == before
+
+
+@pytest.mark.parametrize("command", ["export --to perfetto", "report", "timeline"])
+def test_force_never_replaces_the_trace_that_is_read(
+    command: str, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = source.read_bytes()
+    assert cli.main([*command.split(), str(source), "-o", str(source), "--force"]) == 2
+    assert capsys.readouterr().err == (
+        f"schedscope: {source} is what is read; expected another name for what is written\n"
+    )
+    assert source.read_bytes() == before

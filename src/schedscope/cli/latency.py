@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from schedscope import units
 from schedscope.analysis.asking.command import THREAD_GROUPS
 from schedscope.cli import _options, _output, _quantities
 from schedscope.errors import UsageError
@@ -112,6 +113,7 @@ def run(args: argparse.Namespace) -> Answer:
     foot = []
     if covered and not first:
         foot.append(covered)
+    foot += _begun_before(trace, where, frame, totals)
     if frame["n_censored"].sum():
         foot.append("unfinished: waits not over when last observed; >= marks a lower bound")
     if args.kaplan_meier:
@@ -171,6 +173,34 @@ def _selection(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:
         return chosen
     of_cause = pl.col("cause").cast(pl.String).is_in(args.cause)
     return of_cause if chosen is None else chosen & of_cause
+
+
+_WORTH_SAYING = 0.01
+"""Part of the waiting time that a figure may leave out unsaid."""
+
+
+def _begun_before(
+    trace: Trace, where: pl.Expr | None, frame: pl.DataFrame, totals: dict[str, Any]
+) -> list[str]:
+    """A line for waits that no figure above includes, if they may change those."""
+    import polars as pl
+
+    from schedscope.analysis.waits.wait_bounds import begun_before
+
+    if not totals["n_excluded"]:
+        return []
+    lasted = begun_before(trace, where).select(lasted=pl.col("until") - pl.col("since")).collect()
+    waited, longest = lasted.select(all=pl.col("lasted").sum(), one=pl.col("lasted").max()).row(0)
+    totals["excluded_high"] = waited
+    if not waited:
+        return []
+    seen = frame.select(pl.col("max").max()).item() or 0
+    if waited <= _WORTH_SAYING * totals["total_high"] and longest <= seen:
+        return []
+    return [
+        f"excluded: {units.several(len(lasted), 'wait')} may have begun before the recording, and"
+        f" lasted up to {units.duration(longest)} of it, {units.duration(waited)} in all"
+    ]
 
 
 def _totals(row: dict[str, int]) -> str:

@@ -163,14 +163,23 @@ def run(args: argparse.Namespace) -> Answer:
 
 
 def _longest(trace: Trace, where: pl.Expr | None) -> str:
+    import polars as pl
+
     from schedscope.analysis.latency import latency
+    from schedscope.analysis.waits.wait_bounds import begun_before
 
     waits = latency(trace, by="all", where=where).row(0, named=True)
     if waits["max"] is None:
         return "no wait was recorded"
+    lasted = (pl.col("until") - pl.col("since")).max()
+    before = begun_before(trace, where).select(lasted).collect().item()
+    older = ""
+    if before is not None and before > waits["max"]:
+        older = f", and one may have begun before the recording and lasted {units.duration(before)}"
     return (
-        f"the longest wait was {bounds.interval(waits['max'], waits['max_high'])}: --threshold"
-        " lowers the limit, and `wait-breakdown --by wait` shows what each wait was spent on"
+        f"the longest wait was {bounds.interval(waits['max'], waits['max_high'])}{older}:"
+        " --threshold lowers the limit, and `wait-breakdown --by wait` shows what each wait was"
+        " spent on"
     )
 
 

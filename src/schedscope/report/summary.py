@@ -51,7 +51,7 @@ def summary(subject: Subject) -> list[str]:
         f" Half of the waits lasted at most {bounds.interval(whole['p50'], whole['p50_high'])},"
         f" {_tail(whole)}."
     )
-    found += _worst(subject)
+    found += _worst(subject, whole)
     found += _most(subject, whole["total"])
     found += _causes(subject, whole["total"])
     found += _busy(trace)
@@ -80,7 +80,7 @@ def _unseen(row: dict[str, Any]) -> list[str]:
     return [f"{text[0].upper()}{text[1:]}; the numbers above have what is known of them."]
 
 
-def _worst(subject: Subject) -> list[str]:
+def _worst(subject: Subject, whole: dict[str, Any]) -> list[str]:
     row = subject.ask(worst_waits, n=WORST).row(0, named=True)
     at = units.instant(row["ts_ready"], subject.trace.origin)
     length = units.duration(row["wait"])
@@ -90,7 +90,14 @@ def _worst(subject: Subject) -> list[str]:
             f"The longest wait, of {name}, started {at} into the trace"
             f" and was unfinished after {length}."
         ]
-    return [f"The longest wait, {length}, was that of {name}; it started {at} into the trace."]
+    most = whole["max_high"]
+    if most == row["wait"]:
+        return [f"The longest wait, {length}, was that of {name}; it started {at} into the trace."]
+    longer = "have been longer" if most is None else f"have lasted {units.duration(most)}"
+    return [
+        f"The longest wait that was measured, {length}, was that of {name}; it started {at} into"
+        f" the trace. Another may {longer}."
+    ]
 
 
 def _most(subject: Subject, total: int) -> list[str]:

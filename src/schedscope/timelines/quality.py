@@ -30,7 +30,8 @@ def quality(trace: Trace, *, brief: bool = False) -> dict[str, Any]:
     programs lack what is checked. With `brief` nothing is checked: the line has the gaps alone.
     """
     try:
-        missing = "; ".join(gaps(trace) or [COMPLETE])
+        complete = COMPLETE if trace.whole is None else f"{COMPLETE} in this part"
+        missing = "; ".join(gaps(trace) or [complete])
         if brief:
             return {
                 "level": None,
