@@ -89,8 +89,10 @@ check_space() {
     guard_room_kb=
     [ "$max_size_kb" -eq 0 ] || guard_room_kb=$max_size_kb
     # shellcheck disable=SC2046
-    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9][0-9]*  *\([0-9][0-9]*\)  *[0-9]*% .*$/\1 \2/p')
+    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9][0-9]*  *\(-\{0,1\}[0-9][0-9]*\)  *[0-9]*% .*$/\1 \2/p')
     [ $# -eq 2 ] || return 0
+    # UFS: root may write where less than nothing is available to others.
+    case $2 in -*) set -- "$1" 0 ;; esac
     if [ -z "$min_free" ]; then
         min_free_kb=$(($1 / 20))
         [ "$min_free_kb" -le 524288 ] || min_free_kb=524288

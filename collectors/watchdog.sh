@@ -41,8 +41,9 @@ sleep 0.01 2>/dev/null || watch_nap=1 watch_per_second=1
 # Only to a live capture: .scratch/watching disappears only if capture removes it or ends.
 watch_tell() { [ ! -e .scratch/watching ] || kill -s "$1" "$watch_capture" 2>/dev/null; }
 
-# One sentence on why nothing more is recorded; on a full disk the file alone says it.
+# One sentence on why nothing more is recorded, the first one; on a full disk the file alone says it.
 watch_failed() {
+    [ ! -e .scratch/failed ] || return 0
     printf '%s\n' "$1" 2>/dev/null >.scratch/failed.new
     mv .scratch/failed.new .scratch/failed 2>/dev/null || true >.scratch/failed
     watch_tell "$watch_wake"
@@ -227,11 +228,22 @@ tracer_abandon() {
 
 # Sets watch_free, in KiB, of the file system that is written to.
 watch_space() {
-    # A device or a mount point may have blanks in its name: the figures are before the "%".
+    # A device or a mount point may have blanks in its name: the figures are before the "%". What is
+    # available is below zero where root may write more than others (UFS).
     # shellcheck disable=SC2046
-    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \([0-9][0-9]*\)  *[0-9]*% .*$/\1/p')
+    set -- $(df -Pk . 2>/dev/null | sed -n '2s/^.* \(-\{0,1\}[0-9][0-9]*\)  *[0-9]*% .*$/\1/p')
     [ $# -eq 1 ] || return 1
     watch_free=$1
+}
+
+# 0 if nothing more can be written. Not every recorder notices: FreeBSD's dtrace records on, and
+# drops what it prints.
+watch_is_full() {
+    if dd if=/dev/zero of=.scratch/room bs=65536 count=1 2>/dev/null; then
+        rm .scratch/room
+        return 1
+    fi
+    [ -d .scratch ]
 }
 
 watch_over() {
@@ -239,6 +251,15 @@ watch_over() {
     if [ "$watch_min_kb" -gt 0 ] && watch_space; then
         watch_left=$((watch_free - watch_min_kb - watch_reserve_kb))
         watch_why="only $((watch_free / 1024)) MiB of disk space were left (--min-free)"
+    elif [ -z "${watch_ring:-}" ] && watch_space; then
+        # With --min-free 0. Root may write on where nothing is left for others: 262144 is a look a
+        # second.
+        watch_left=$((watch_free > 0 ? watch_free : 262144))
+        if [ "$watch_free" -lt 64 ] && watch_is_full; then
+            watch_failed "no space left for the recording"
+            # What a tool that prints lines still holds has no place to go.
+            [ -z "$watch_last" ] || tracer_signal KILL
+        fi
     fi
     if [ "$watch_max_kb" -gt 0 ]; then
         watch_used=$(du -sk . 2>/dev/null)
@@ -267,7 +288,7 @@ watch_post() {
 # times a second at most.  Time is counted in fifths of a second here.
 watch_limits() {
     trap 'kill "$!" 2>/dev/null; wait; exit 0' TERM
-    watch_due=1 watch_waited=0 watch_last='' watch_posted='' watch_fifths=0
+    watch_due=1 watch_waited=0 watch_before='' watch_posted='' watch_fifths=0
     exec 6<&- 7<&- 8<&-
     # It ends with the watchdog, even if that is killed.
     while kill -0 "$$" 2>/dev/null; do
@@ -304,13 +325,13 @@ watch_limits() {
         if [ -n "$watch_left" ]; then
             # A burst may reach 128 MiB/s, however slow the recording was before.
             watch_due=$((watch_left / 52429))
-            watch_used_up=$((${watch_last:-0} - watch_left))
-            [ -n "$watch_last" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$watch_left
+            watch_used_up=$((${watch_before:-0} - watch_left))
+            [ -n "$watch_before" ] && [ "$watch_used_up" -ge 0 ] || watch_used_up=$watch_left
             watch_pace=$((watch_left * watch_waited / 2 / (watch_used_up + 1)))
             [ "$watch_due" -le "$watch_pace" ] || watch_due=$watch_pace
             [ "$watch_due" -le 50 ] || watch_due=50
         fi
-        watch_last=$watch_left watch_waited=0
+        watch_before=$watch_left watch_waited=0
     done
     # If capture lives, it learns here that nothing records any more.
     watch_tell "$watch_wake"

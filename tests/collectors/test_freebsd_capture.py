@@ -349,6 +349,38 @@ def test_full_disk_keeps_what_fits_and_is_reported(host: Host, shell: list[str])
         subprocess.run(["umount", str(disk)], check=True)
 
 
+@pytest.mark.needs("root", "linux")
+def test_full_disk_ends_a_recording_whose_dtrace_does_not_notice(host: Host) -> None:
+    """FreeBSD's dtrace ignores that its lines cannot be written, and would record for ever."""
+    disk = host.folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        line = (host.state / "head").read_text().splitlines(keepends=True)[-1]
+        (host.state / "more").write_text(line * (4_000_000 // len(line)))
+        done = host.capture(["dash"], "--min-free", "0", "-o", str(disk / "x.capture"), status=125)
+        assert "no space left for the recording; " in done.stderr
+        assert "No space" not in done.stderr
+        assert host.json_of(disk / "x.capture")["complete"] is False
+        assert len(Decoded(disk / "x.capture").tables["switches"]) >= 2
+        assert not [path for path in disk.iterdir() if path.name != "x.capture"]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_lines_that_could_not_be_written_count_as_lost(host: Host) -> None:
+    """As where a full disk got room again: dtrace had counted them."""
+    tail = (host.state / "tail").read_text()
+    (host.state / "tail").write_text(re.sub(r"(#count\tS\t)(\d+)", r"\g<1>7", tail))
+    done = host.capture(["dash"], "-o", "x.capture", "--", "true")
+    assert "events were LOST" in done.stderr
+    assert [(row["cpu"], row["count"], row["reason"]) for row in host.json()["lost"]] == [
+        (None, 5, "output")
+    ]
+
+
 def test_capture_of_4bsd_has_no_topology(host: Host) -> None:
     (host.sysctls / "kern.sched.topology_spec").unlink()
     (host.sysctls / "kern.sched.name").write_text("4BSD\n")

@@ -63,7 +63,16 @@ def test_switches_and_cpu_time_are_those_of_getrusage(name: str, n: int, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "name", ["ule-mix", "4bsd-mix", "ule-with-all", "4bsd-lines2", "ule-lines2", "ule-lines2-all"]
+    "name",
+    [
+        "ule-mix",
+        "4bsd-mix",
+        "ule-with-all",
+        "4bsd-lines2",
+        "ule-lines2",
+        "ule-lines2-all",
+        "ule-storm",
+    ],
 )
 def test_recordings_have_no_losses_or_contradictions(name: str, tmp_path: Path) -> None:
     checks = ss.check(ss.open(unpacked(name, tmp_path)))
@@ -103,6 +112,64 @@ def test_short_lines_have_every_switch_that_the_kernel_counted(name: str, tmp_pa
         # After it has printed its counts a thread waits for others that print, and is preempted.
         assert 0 <= preempted[tid] - int(involuntary) <= 3, role
         assert -1 <= left[tid] - preempted[tid] - int(voluntary) <= 3, role
+
+
+def test_a_storm_of_processes_has_the_switches_that_the_kernel_counted(tmp_path: Path) -> None:
+    """FreeBSD's time(1) prints the counts of a process and its children. A preempted thread that is
+    chosen again is counted, and has a P. The kernel counts an exit as voluntary.
+    """
+    capture = unpacked("ule-storm", tmp_path)
+    said = (tmp_path / "time.txt").read_text()
+    voluntary, involuntary = (
+        int(number) for number in re.findall(r"(\d+) +(?:in)?voluntary context switches", said)
+    )
+    trace = ss.open(capture)
+    pairs = set(trace.threads.select("pid", "ppid").collect().rows())
+    (timing,) = trace.threads.filter(comm="time").select("pid").unique().collect()["pid"]
+    # The others are of the shell that became time(1).
+    mine = {max(pid for pid, parent in pairs if parent == timing)}
+    while more := {pid for pid, parent in pairs if parent in mine} - mine:
+        mine |= more
+    threads = trace.threads.filter(pl.col("pid").is_in(sorted(mine))).collect()
+    assert threads["pid"].n_unique() == 63
+    switches = trace.switches.filter(pl.col("prev_utid").is_in(threads["utid"].implode()))
+    left = switches.collect()
+    running: dict[str, int] = {}
+    process: dict[int, int] = {}
+    again = 0
+    for row in (capture / "events.txt").read_text(errors="replace").splitlines():
+        field = row.split(" ")
+        if field[0] == "N":
+            process[int(field[3])] = int(field[4])
+        elif field[0] in ("S", "R"):
+            running[field[2]] = int(field[6 if field[0] == "S" else 3])
+        elif field[0] == "P":
+            again += process.get(running.get(field[2], 0), 0) in mine
+    assert left["preempted"].sum() + again == involuntary == 472
+    # One yield had no switch.
+    assert voluntary - (left.height - left["preempted"].sum()) in (0, 1)
+
+
+def test_scores_of_the_kernel_are_those_of_a_script_beside_it(tmp_path: Path) -> None:
+    """Every V, in order, of the threads that the load made."""
+    capture = unpacked("ule-lines2-inter", tmp_path)
+    said: dict[int, list[tuple[int, int]]] = {}
+    for row in (tmp_path / "inter.txt").read_text().splitlines():
+        _ts, _cpu, tid, ran, slept = map(int, row.split())
+        said.setdefault(tid, []).append((ran, slept))
+    ours: dict[int, list[tuple[int, int]]] = {tid: [] for tid in said}
+    for row in (capture / "events.txt").read_text(errors="replace").splitlines():
+        field = row.split(" ")
+        if field[0] == "V" and int(field[3]) in ours:
+            ours[int(field[3])].append((int(field[4]), int(field[5])))
+    # The first thread's number had been another's before.
+    made = sorted(said)[1:]
+    assert len(made) == 8
+    for tid in made:
+        # The end of the recording may lie between the two scripts.
+        n = min(len(said[tid]), len(ours[tid]))
+        assert max(len(said[tid]), len(ours[tid])) <= n + 1
+        assert said[tid][:n] == ours[tid][:n], tid
 
 
 def test_dtrace_that_starts_after_the_table_is_of_the_recorder(tmp_path: Path) -> None:
