@@ -351,7 +351,7 @@ def test_full_disk_keeps_what_fits_and_is_reported(host: Host, shell: list[str])
 
 @pytest.mark.needs("root", "linux")
 def test_full_disk_ends_a_recording_whose_dtrace_does_not_notice(host: Host) -> None:
-    """FreeBSD's dtrace ignores that its lines cannot be written, and would record for ever."""
+    """FreeBSD's dtrace ignores that its lines cannot be written, and would record without end."""
     disk = host.folder / "disk"
     disk.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)]
