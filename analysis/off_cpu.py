@@ -186,6 +186,16 @@ def _times(trace: Trace, states: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
+def longest_open(trace: Trace, *, where: pl.Expr | None = None) -> int | None:
+    """How long the longest of those that `n_censored` counts was seen, ns."""
+    used = where.meta.root_names() if where is not None else ()
+    threads = threads_with(trace, {"utid", *used})
+    chosen = (threads if where is None else threads.filter(where)).select("utid")
+    times = _times(trace, trace.states).filter("censored").join(chosen, on="utid", how="semi")
+    longest = times.select(pl.col("dur").cast(pl.Int64).max()).collect().item()
+    return None if longest is None else int(longest)
+
+
 def _sums(
     trace: Trace, threads: pl.DataFrame, names: list[str], shares: list[Fraction], *, chosen: bool
 ) -> pl.DataFrame:

@@ -12,8 +12,10 @@ from scenes import MS, scene
 
 import schedscope as ss
 from schedscope import cli
+from schedscope.analysis.off_cpu import longest_open
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES
+from schedscope.units import duration
 
 FIXTURES = Path(__file__).parents[2] / "fixtures"
 
@@ -124,6 +126,26 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "`capture --with syscalls` records them" in capsys.readouterr().out
     assert cli.main(["off-cpu", path, "--top", "0"]) == 2
     assert "--top 0" in capsys.readouterr().err
+
+
+def test_the_longest_unfinished_time_is_found(trace: ss.Trace) -> None:
+    """make sleeps for 500 ms to the end, which is in no row's `max`."""
+    assert longest_open(trace) == 500 * MS
+    assert longest_open(trace, where=pl.col("comm") == "cat") is None
+    # What was cut at its start is not it.
+    assert longest_open(trace.between("0.55s", "0.65s")) is None
+
+
+def test_the_command_says_when_an_unfinished_time_is_the_longest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(FIXTURES / "linux-ftrace-lossy.capture")
+    trace = ss.open(path, cache=tmp_path)
+    longest = longest_open(trace)
+    assert longest is not None
+    assert longest > ss.off_cpu(trace)["max"].max()
+    assert cli.main(["off-cpu", path, "--cache", str(tmp_path)]) == 0
+    assert f"one after {duration(longest)}, longer than any below" in capsys.readouterr().out
 
 
 def test_the_figure(trace: ss.Trace) -> None:

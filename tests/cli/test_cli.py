@@ -231,6 +231,7 @@ def test_latency_over_time_and_by_all(sched: str, capsys: pytest.CaptureFixture[
     [
         ["latency", "{}", "--by", "colour"],
         ["latency", "{}", "--top", "0"],
+        ["efficiency", "{}", "--top", "99999999999999999999"],
         ["latency", "{}", "--every", "soon"],
         ["latency", "{}", "--format", "xml"],
         ["latency"],

@@ -406,6 +406,50 @@ def test_time_going_back_on_a_cpu_is_reported(tmp_path: Path) -> None:
     ]
 
 
+HEADERS = ("# tracer: nop\n", "# ========\n# captured on    : today\n", "cpus=2\n")
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_time_between_joined_recordings_is_unknown(tmp_path: Path, header: str) -> None:
+    """Else the CPUs idle and the threads sleep for as long as nothing was recorded."""
+    line = "  a-11 [000] d..2. {:.6f}: sched_switch: prev_comm={} ==> next_comm={}\n".format
+    idle, busy = (f"{name} {{0}}_pid={pid} {{0}}_prio=120" for name, pid in (("i", 0), ("a", 11)))
+    begin = (idle.format("prev") + " prev_state=R", busy.format("next"))
+    end = (busy.format("prev") + " prev_state=S", idle.format("next"))
+    parts = [
+        "".join(line(at + step / 100, *pair) for step, pair in enumerate((begin, end)))
+        for at in (100, 101)
+    ]
+    path = tmp_path / "trace.txt"
+    path.write_text("".join(header + part for part in parts))
+    trace = decode(path)
+    lost = trace.losses.select("cpu", "ts_begin", "ts_end").collect().row(0)
+    assert lost == (None, 100_010_000_000, 101_000_000_000)
+    assert trace.info["warnings"] == [
+        "2 recordings in one file, with 990.000 ms between them: what happened then is unknown"
+    ]
+    known = trace.states.filter(pl.col("state") != "unknown").collect()
+    assert known["dur"].max() == 10_000_000
+
+    path.write_text(header + "".join(parts))
+    assert decode(path).losses.collect().is_empty()
+
+
+def test_files_of_single_cpus_make_one_recording(tmp_path: Path) -> None:
+    """As in `cat per_cpu/cpu*/trace`: each has a header, and their times overlap."""
+    path = tmp_path / "trace.txt"
+    path.write_text(
+        "".join(
+            "# tracer: nop\n"
+            + "".join(f"  a-11 [00{cpu}] d..2. {ts:.6f}: {fields('S')}\n" for ts in (100, 102))
+            for cpu in (0, 1)
+        )
+    )
+    trace = decode(path)
+    assert trace.losses.filter(pl.col("cpu").is_null()).collect().is_empty()
+    assert trace.info["warnings"] == []
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("text")

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _Found = TypeVar("_Found")
 
+# More than Polars counts in a frame.
+MOST_ROWS = (1 << 32) - 1
 INPUT_HELP = "a capture folder, a .sched folder, or a trace file of another tool"
 
 
@@ -178,9 +180,10 @@ def top_cpus(args: argparse.Namespace, frame: pl.DataFrame, *most: str) -> pl.Da
 
 
 def check_top(args: argparse.Namespace, what: str = "rows") -> None:
-    """Raises `UsageError` for a `--top` below 1."""
-    if args.top is not None and args.top < 1:
-        raise UsageError(f"--top {args.top}", f"a number of {what}, 1 or more")
+    """Raises `UsageError` for a `--top` below 1, or above what any table can hold."""
+    if args.top is not None and not 1 <= args.top <= MOST_ROWS:
+        limit = "1 or more" if args.top < 1 else f"at most {MOST_ROWS}"
+        raise UsageError(f"--top {args.top}", f"a number of {what}, {limit}")
 
 
 def where(args: argparse.Namespace, trace: Trace) -> pl.Expr | None:

@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from schedscope import units
+from schedscope.cli import _options
 from schedscope.cli._asking import Words
 
 if TYPE_CHECKING:
@@ -31,10 +32,11 @@ def words(
     args: argparse.Namespace, trace: Trace, frame: pl.DataFrame, shown: pl.DataFrame
 ) -> Words:
     """The sum of all rows; and why there are no reasons, if there are none."""
-    from schedscope.analysis.off_cpu import COMMAND
+    from schedscope.analysis.off_cpu import COMMAND, longest_open
 
     by = _columns(args)
-    totals = [_totals(frame)]
+    longest = longest_open(trace, where=_options.where_threads(args, trace))
+    totals = [_totals(frame, longest)]
     if "cause" in by:
         _, _, figures = COMMAND.columns.partition(" state ")
         return Words(head=totals, columns=f"cause {figures}")
@@ -49,13 +51,16 @@ def words(
     return Words(head=totals, notes=notes, table=_worded(shown), columns=columns)
 
 
-def _totals(frame: pl.DataFrame) -> str:
+def _totals(frame: pl.DataFrame, longest: int | None) -> str:
+    """`longest`: an unfinished one, which is in no row's `max`."""
     n, open_, unseen = (int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded"))
     text = (
         f"{units.count(n)} times off the CPU, {units.duration(int(frame['total'].sum()))} in total"
     )
     if open_:
         text += f"; {units.count(open_)} unfinished when last observed"
+        if longest is not None and longest > max(frame["max"].drop_nulls(), default=0):
+            text += f", one after {units.duration(longest)}, longer than any below"
     if unseen:
         text += f"; {units.count(unseen)} excluded: start not recorded"
     return text

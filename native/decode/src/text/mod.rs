@@ -54,6 +54,7 @@ pub struct FtraceText {
     header: Option<Counted>,
     /// What lies outside the lines, by the header's times of first and last event.
     outside: Option<String>,
+    joined: Option<String>,
     /// Of the control groups, if it was chosen.
     hierarchy: Option<i64>,
     /// What stands before the CPU ends with the thread's number.
@@ -130,6 +131,14 @@ fn is_header(text: &[u8]) -> bool {
     text.starts_with(b"#") || text.starts_with(b"cpus=")
 }
 
+/// The first line of what tracefs, `trace-cmd report` and `perf script --header` print. A buffer
+/// that starts late on one CPU has a comment, too.
+fn begins(text: &[u8]) -> bool {
+    [&b"# tracer:"[..], b"# captured on", b"cpus="]
+        .iter()
+        .any(|line| text.starts_with(line))
+}
+
 fn is_html(head: &[u8]) -> bool {
     let start = head.trim_ascii_start();
     let start = &start[..start.len().min(15)].to_ascii_lowercase();
@@ -189,6 +198,10 @@ impl FtraceText {
         } else {
             Vec::new()
         };
+        let between = scan.between();
+        let joined = joined(&between);
+        losses.extend(between);
+        losses.sort_by_key(|lost| lost.begin);
         let ncpu = scan.cpus.max(scan.cpus_said).max(scan.named);
         let header = scan.counted();
         let first = scan.extents.iter().flatten().map(|seen| seen.first).min();
@@ -252,6 +265,7 @@ impl FtraceText {
         let states = StateTable::for_text(&scan.release, &scan.states);
         Ok(Self {
             outside: scan.outside(),
+            joined,
             path: path.to_owned(),
             info,
             bytes,
@@ -302,6 +316,10 @@ struct Scan {
     tracer: String,
     /// tracefs output whose stamps have no decimal point.
     tracer_ticks: bool,
+    /// First and last event of each recording, if the lines of several follow each other.
+    recordings: Vec<(i64, i64)>,
+    /// A header has begun, and no event of its recording was read.
+    begun: bool,
     /// A line whose flags run into its stamp.
     raw_flags: bool,
     /// The first line that is no comment and not read.
@@ -328,6 +346,14 @@ impl Scan {
                 self.cpus = self.cpus.max(line.cpu + 1);
                 let (first, last) = self.stamped.unwrap_or((line.ts, line.ts));
                 self.stamped = Some((first.min(line.ts), last.max(line.ts)));
+                match self.recordings.last_mut() {
+                    Some((first, last)) if !self.begun => {
+                        *first = line.ts.min(*first);
+                        *last = line.ts.max(*last);
+                    }
+                    _ => self.recordings.push((line.ts, line.ts)),
+                }
+                self.begun = false;
                 if let Some(kind) = Kind::named(line.event) {
                     self.kinds[kind as usize] = true;
                     // A clone or a new name is rare: a CPU that shows nothing else is silent.
@@ -377,6 +403,7 @@ impl Scan {
     }
 
     fn header(&mut self, text: &[u8]) {
+        self.begun |= begins(text);
         let text = String::from_utf8_lossy(text);
         let after = |key: &str| text.split_once(key).map(|(_, rest)| rest.trim());
         let digits = |rest: &str| {
@@ -443,6 +470,28 @@ impl Scan {
             missing,
             overwritten,
         })
+    }
+
+    /// The times between recordings that were joined, in which none recorded. Those of single CPUs
+    /// overlap.
+    fn between(&self) -> Vec<Lost> {
+        let mut recordings = self.recordings.clone();
+        recordings.sort_unstable();
+        let mut found = Vec::new();
+        let mut until = recordings.first().map_or(0, |one| one.1);
+        for (first, last) in recordings {
+            if first > until {
+                found.push(Lost {
+                    cpu: None,
+                    begin: until,
+                    end: first,
+                    count: None,
+                    reason: LossReason::Overrun,
+                });
+            }
+            until = until.max(last);
+        }
+        found
     }
 
     /// Does the header name an earlier or a later event than there is in the file?
@@ -523,6 +572,19 @@ fn loss_line(text: &[u8]) -> Option<(u16, Option<u64>)> {
     Some((
         cpu.parse().ok()?,
         count.and_then(|digits| digits.parse().ok()),
+    ))
+}
+
+/// What is said of a file that holds several recordings.
+fn joined(between: &[Lost]) -> Option<String> {
+    if between.is_empty() {
+        return None;
+    }
+    let ns: i64 = between.iter().map(|lost| lost.end - lost.begin).sum();
+    Some(format!(
+        "{} recordings in one file, with {:.3} ms between them: what happened then is unknown",
+        between.len() + 1,
+        ns as f64 / 1e6
     ))
 }
 
@@ -744,6 +806,7 @@ impl Source for FtraceText {
             counted.told(&mut end);
         }
         end.warnings.extend(self.outside.clone());
+        end.warnings.extend(self.joined.clone());
         end.warnings.extend(bad.warning(""));
         end.warnings
             .extend(side.warning(" of events other than switches and wakeups"));
