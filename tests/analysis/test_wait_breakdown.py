@@ -391,16 +391,18 @@ def test_time_that_a_quota_may_have_held_back_is_in_upper_bounds_of_idle_time() 
 
 
 def test_bounds_of_idle_time_add_up_over_windows() -> None:
-    trace = guessed_world()
+    short = guessed_world()
+    names = ("states", "threads", "waits", "quota_refills")
+    tables = {name: getattr(short, name).collect() for name in names}
+    tables["states"] = tables["states"].with_columns(end=pl.lit("switched"))
+    trace = ss.Trace.from_tables(tables, dict(short.info))
     edges = [f"{ms}ms" for ms in (0, 30, 110, 150, 300)]
-    names = [
-        *("throttled", "throttled_high", "wasted", "wasted_high", "waiting", "idle", "dispatch")
-    ]
-    parts = [
-        ss.work_conservation(trace.between(since, until)).select(names)
+    sums = ["throttled", "throttled_high", "wasted", "wasted_high", "waiting", "idle", "dispatch"]
+    found = [
+        ss.work_conservation(trace.between(since, until)).select(sums)
         for since, until in pairwise(edges)
     ]
-    assert pl.concat(parts).sum().equals(ss.work_conservation(trace).select(names))
+    assert pl.concat(found).sum().equals(ss.work_conservation(trace).select(sums))
 
 
 def test_work_conservation_prints_what_is_a_guess_as_an_interval(
