@@ -22,6 +22,8 @@ from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.cli.wait_breakdown import _limited
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES, conform
+from schedscope.report.machine import idle
+from schedscope.report.subject import Subject
 from schedscope.timelines.steps import Reader, Steps
 
 MS = 1_000_000
@@ -411,6 +413,9 @@ def test_work_conservation_prints_what_is_a_guess_as_an_interval(
     monkeypatch.setattr("schedscope.cli._options.open_input", lambda _: guessed_world())
     assert cli.main(["work-conservation", "any", "--by", "comm"]) == 0
     out = capsys.readouterr().out
+    section = idle(Subject(guessed_world())).body
+    assert "Avoidable idle time: 125 to 205 ms of 300 ms idle time (41.7 to 68.3 %)." in section
+    assert ">80.0 to 160 ms</td>" in section
     assert "avoidable idle time: 125 to 205 ms of CPU time, 20.8 to 34.2 % of the known" in out
     assert "<= 80.0 ms in which CPU quotas held threads back" in out
     assert re.search(r"web +160 ms +<= 80.0 ms +80.0 to 160 ms +50.0 to 100 %", out)
