@@ -472,7 +472,7 @@ def _with_certain(
         pl.when("counted").then(pl.col(name).fill_null(value=False)).otherwise("likely").alias(name)
         for name in ("certain", "possible")
     )
-    # The kernel throttles no queue on which nobody waits.
+    # The kernel throttles no queue on which no thread waits.
     rows = rows.with_columns(pl.col("possible") & (pl.col("held") > 0))
     return rows.filter(pl.col("certain") | pl.col("possible"))
 
