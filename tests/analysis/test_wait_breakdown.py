@@ -18,6 +18,7 @@ from schedscope.analysis.causes import throttling as throttling_module
 from schedscope.analysis.causes.throttling import _owed
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
+from schedscope.analysis.requests.parts import _lines
 from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.cli.wait_breakdown import _limited
 from schedscope.errors import UsageError
@@ -439,6 +440,18 @@ def test_starvation_bounds_the_throttled_part_of_a_wait() -> None:
     # Where no timer shows when, all of a wait may be.
     rows = ss.starvation(unseen(trace), threshold="50ms").filter(comm="web")
     assert rows.select("throttled", "throttled_high").rows() == [(0, 90 * MS), (0, 70 * MS)]
+
+
+def test_parts_of_requests_leave_out_waiting_that_may_be_throttled() -> None:
+    """It is neither `waiting` nor `throttled`, and so `unknown`."""
+    web = pl.Series([2], dtype=pl.UInt32)
+    for trace, expected in ((guessed_world(), (80, 0)), (beside_an_idle_cpu(), (10, 150))):
+        names = ("states", "threads", "waits", "quota_refills")
+        tables = {name: getattr(trace, name).collect() for name in names}
+        tables["states"] = tables["states"].cast({"utid": pl.UInt32})
+        typed = ss.Trace.from_tables(tables, dict(trace.info))
+        sums = _lines(typed, web).select("waiting", "throttled").sum().row(0)
+        assert sums == tuple(ms * MS for ms in expected)
 
 
 def test_share_of_cpu_time_closed_by_quotas_has_an_upper_bound() -> None:
