@@ -104,6 +104,7 @@ SCHEMA = {
     **{
         measure.name: pl.Int64 if measure.name == "wait_p99" else pl.Float64 for measure in MEASURES
     },
+    "throttled_frac_high": pl.Float64,
     "unknown": pl.Int64,
 }
 
@@ -150,7 +151,8 @@ def outliers(
     * `waiting`, `blocked`: threads that waited for a CPU, or slept uninterruptibly, on average;
     * `busy_frac`: share of the known CPU time in which a thread ran; `switches_hz`: context
       switches a second; `throttled_frac`: share of the CPU time in which a quota kept a control
-      group off a CPU (null if it is not known when); `irq_frac`: share of the CPU time in
+      group off a CPU (null if it is not known when), at least, and `throttled_frac_high` at most;
+      `irq_frac`: share of the CPU time in
       interrupts (null if not recorded);
     * `unknown`: CPU time that the trace does not show (ns). A part is not judged if less than half
       of it is known; nor is a last part shorter than half of `every`.
@@ -216,7 +218,7 @@ def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
     irqs = mine is None and bool(trace.irqs.select(pl.len()).collect().item())
     in_irqs = _native.time_in_parts(coded(trace, "irqs", "ts", "dur"), window, step)
     held = throttling(trace)
-    stretches = held.stretches
+    stretches = [held.certain, held.possible]
     if mine is None:
         blocked = _native.time_in_parts(
             coded_states(trace),
@@ -233,14 +235,17 @@ def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
         blocked = times["blocked"].tolist()
         switches = _switches(trace, step, parts.height, mine).tolist()
         groups = {held.group[utid] for utid in mine}
-        stretches = stretches.filter(pl.col("group").is_in(list(groups - {None})))
-    closed = _native.time_in_parts(stretches.select("ts", "dur"), window, step)
+        stretches = [one.filter(pl.col("group").is_in(list(groups - {None}))) for one in stretches]
+    closed, closed_high = (
+        _native.time_in_parts(one.select("ts", "dur"), window, step) for one in stretches
+    )
     cpu_time = pl.col("dur") * max(len(cpus), 1)
     return parts.with_columns(
         *_waits(trace, step, parts.height, mine),
         switches=pl.Series(switches),
         blocked=pl.Series(blocked, dtype=pl.Int64),
         closed=pl.Series(closed, dtype=pl.Int64),
+        closed_high=pl.Series(closed_high, dtype=pl.Int64),
         irqs=pl.Series(in_irqs, dtype=pl.Int64),
     ).select(
         "ts",
@@ -251,6 +256,7 @@ def _measured(trace: Trace, step: int, mine: pl.Series | None) -> pl.DataFrame:
         switches_hz=pl.col("switches") * 1e9 / pl.col("dur"),
         blocked=pl.col("blocked") / pl.col("dur"),
         throttled_frac=pl.when(held.known).then(pl.col("closed") / cpu_time),
+        throttled_frac_high=pl.when(held.known).then(pl.col("closed_high") / cpu_time),
         irq_frac=pl.when(irqs).then(pl.col("irqs") / cpu_time),
         unknown=pl.col("dur") * len(cpus) - pl.col("known"),
     )

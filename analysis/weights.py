@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from schedscope.analysis.asking.memo import once
 from schedscope.analysis.asking.needs import needs
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.shares.group_weights import GroupWeights
 from schedscope.analysis.threads.levels import BASIS, EQUAL_LEVEL, TABLE, Levels, linux_priorities
+from schedscope.analysis.wait_breakdown import wait_breakdown
+from schedscope.units import duration
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -83,6 +87,13 @@ def weight_notes(trace: Trace, *, groups: bool = True) -> list[str]:
     )
     if not policies.collect().item():
         notes.append("no thread is known to be SCHED_IDLE; one that is counts by its nice level")
+    if once(throttling, trace).guessed:
+        held = once(wait_breakdown, trace, by="all").row(0, named=True)
+        notes.append(
+            "nothing is due while a quota holds a thread back, for"
+            f" {duration(held['throttled'])} to {duration(held['throttled_high'])} of all waiting:"
+            " which time that was is partly a guess"
+        )
     if trace.metadata("source", "format") == "simulation":
         return notes
     known = GroupWeights(trace)

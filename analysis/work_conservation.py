@@ -9,7 +9,7 @@ lists when it happened: which CPUs were idle, which thread waited where, and why
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from schedscope.store.trace import Trace
 
 By = Literal["all", "cpu", "thread", "process", "comm", "cgroup", "service"]
+_WASTED = ("available", "waited", "avoidable")
+"""What there may be more of where quotas held fewer threads back than they may have."""
 LEAST = "1ms"
 """Of the episodes that are listed unless others are asked for: how long at least."""
 CAUSE = pl.Enum(["placed", "preempted", "not_pulled", "unknown"])
@@ -67,6 +69,8 @@ def work_conservation(
 
     A thread whose control group has used up its CPU quota may run nowhere, and does not count as
     waiting for that time, `throttled`, as far as the trace shows when it was: see `wait_breakdown`.
+    It may not do so either while the quota may have been used up; with a `NAME_high` the upper
+    bounds count it there. They are the same where nothing is a guess.
 
     `by="all"`, one row, all times in ns:
 
@@ -74,11 +78,13 @@ def work_conservation(
       known to idle, and time in which that is not known;
     * `dispatch`: time in which CPUs idled with a thread on their own queue, known or possible;
     * `wasted`; `wasted_frac`, its share of the time that is known; `wasted_idle_frac`, of `idle`;
+      each with its `NAME_high`;
     * `wasted_any`: wall time in which anything was wasted; `longest`: the longest stretch
       of it, which began at `ts_longest` (null if nothing was);
     * `unplaced`: the part of `wasted` that is due only to threads on no known queue;
     * `waiting`: all threads' time in state runnable; `throttled`, the part of it that is known to
-      be due to quotas, null where the kernel's counters of them were not recorded;
+      be due to quotas, null where the kernel's counters of them were not recorded, and
+      `throttled_high`, the part that may be;
     * `pinned`: such time of threads with one allowed CPU, or whose mask had changed, while another
       CPU was spare, not included elsewhere; `n_pinned`: how many such threads waited at all;
     * `n`: waits seen from start to end; `n_censored`: waits whose end was not seen, counted for as
@@ -90,14 +96,15 @@ def work_conservation(
     * `idle`, `unknown`, `dispatch`: as above; `spare`: the rest of `idle`;
     * `available`: the part of `spare` in which a thread that may run here waited elsewhere;
     * `waiting`, `throttled`: as above, on the queue of this CPU; `waited`: time that threads waited
-      here while this CPU was busy and one that they may use was spare.
+      here while this CPU was busy and one that they may use was spare;
+    * `available_high`, `throttled_high`, `waited_high`.
 
     `by="thread"`, `"comm"`, `"process"`, `"cgroup"`, `"service"`: a row for each, most `avoidable`
     first:
 
     * `waiting`, `throttled`: as above; `avoidable`: the part of `waiting` in which the thread's CPU
       was busy, or about to run one that may run nowhere else, and one that it may use was spare;
-      `avoidable_frac`, its share;
+      `avoidable_frac`, its share; `throttled_high`, `avoidable_high`, `avoidable_frac_high`;
     * `n`: stretches of waiting on one queue that were avoidable in part.
 
     Only `wasted` adds up: time with several spare CPUs and one waiting thread counts once in it but
@@ -257,19 +264,57 @@ def _read(trace: Trace) -> tuple[CpuHistory, Masks]:
 def _swept(trace: Trace, *, least: str | int = LEAST, top: int | None = None) -> _Swept:
     """Keeps the stretches of at least `least`, or the `top` that wasted most."""
     read, allowed = _read(trace)
-    machine, *found = read.idle(_allowed(trace, allowed), nanoseconds(least), top)
-    cpus, threads, throttled, stretches = map(pl.DataFrame, found)
     known = once(throttling, trace).known
+
+    def sweep(reading: int) -> _Swept:
+        asked = _allowed(trace, allowed, reading)
+        machine, *found = read.idle(asked, nanoseconds(least), top)
+        cpus, threads, throttled, stretches = map(pl.DataFrame, found)
+        cpus, threads = (
+            _with_throttled(rows, throttled, key, known=known)
+            for rows, key in ((cpus, "cpu"), (threads, "utid"))
+        )
+        return _Swept(machine, cpus, threads, stretches, len(allowed.atom), known)
+
+    fewest = sweep(-1)
+    return _bounded(fewest, sweep(0) if once(throttling, trace).guessed else fewest)
+
+
+def _allowed(trace: Trace, allowed: Masks, reading: int = -1) -> dict[str, Any]:
+    """Which threads may run where and when, as a native sweep takes it: with the most that quotas
+    may have held back, or (0) with the least.
+    """
+    return {**allowed.to_native(), "quotas": once(throttling, trace).bounds_to_native()[reading]}
+
+
+def _bounded(fewest: _Swept, most: _Swept) -> _Swept:
+    """The sums with upper bounds, of two readings: of the most throttled time and of the least."""
     cpus, threads = (
-        _with_throttled(rows, throttled, key, known=known)
-        for rows, key in ((cpus, "cpu"), (threads, "utid"))
+        _with_high(getattr(fewest, table), getattr(most, table), key)
+        for table, key in (("cpus", "cpu"), ("threads", "utid"))
     )
-    return _Swept(machine, cpus, threads, stretches, len(allowed.atom), known)
+    wasted = max(fewest.machine["wasted"], most.machine["wasted"])
+    machine = {**fewest.machine, "wasted_high": wasted}
+    return replace(fewest, machine=machine, cpus=cpus, threads=threads)
 
 
-def _allowed(trace: Trace, allowed: Masks) -> dict[str, Any]:
-    """Which threads may run where and when, as a native sweep takes it."""
-    return {**allowed.to_native(), "quotas": once(throttling, trace).to_native()}
+def _with_high(fewest: pl.DataFrame, most: pl.DataFrame, key: str) -> pl.DataFrame:
+    names = [one for one in ("throttled", *_WASTED) if one in fewest.columns]
+    both = fewest.join(
+        most.select(key, *names), on=key, how="left", nulls_equal=True, maintain_order="left"
+    )
+    # With fewer threads throttled, more could have run.
+    return both.with_columns(
+        pl.when(pl.col("throttled").is_not_null())
+        .then(pl.col("throttled_right").fill_null(0))
+        .alias("throttled"),
+        throttled_high="throttled",
+        **{
+            f"{name}_high": pl.max_horizontal(name, f"{name}_right")
+            for name in names
+            if name in _WASTED
+        },
+    )
 
 
 def _with_throttled(
@@ -292,26 +337,35 @@ def _machine(trace: Trace, swept: _Swept) -> pl.DataFrame:
     idle, unknown, spare, waiting = (
         int(swept.cpus[name].sum()) for name in ("idle", "unknown", "spare", "waiting")
     )
-    wasted = sums["wasted"]
     capacity = trace.duration * swept.ncpu
     counts = trace.waits.select(**COUNTS).collect()
-    row = {
+    row: dict[str, Any] = {
         "capacity": capacity,
         "idle": idle,
         "unknown": unknown,
         "dispatch": idle - spare,
-        "wasted": wasted,
-        "wasted_frac": wasted / (capacity - unknown) if capacity > unknown else None,
-        "wasted_idle_frac": wasted / idle if idle else None,
+    }
+    for high in ("", "_high"):
+        wasted = sums[f"wasted{high}"]
+        row |= {
+            f"wasted{high}": wasted,
+            f"wasted_frac{high}": wasted / (capacity - unknown) if capacity > unknown else None,
+            f"wasted_idle_frac{high}": wasted / idle if idle else None,
+        }
+    throttled = {
+        name: swept.cpus[name].sum() if swept.quotas_known else None
+        for name in ("throttled", "throttled_high")
+    }
+    row |= {
         "wasted_any": sums["wasted_any"],
         "longest": sums["longest"],
         "ts_longest": sums.get("ts_longest"),
         "unplaced": sums["unplaced"],
         "waiting": waiting,
-        "throttled": swept.cpus["throttled"].sum() if swept.quotas_known else None,
+        **throttled,
         "pinned": sums["pinned"],
     }
-    types = {name: pl.Float64 if name.endswith("_frac") else pl.Int64 for name in row}
+    types = {name: pl.Float64 if "_frac" in name else pl.Int64 for name in row}
     return pl.DataFrame([row], schema=types).with_columns(
         n_pinned=pl.lit(sums["n_pinned"], pl.UInt32),
         **{name: pl.lit(counts[name].item(), pl.UInt32) for name in counts.columns},
@@ -323,7 +377,7 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
     of_cpu = pl.col("cpu").is_not_null()
     nowhere = {
         name: pl.when(of_cpu).then(pl.col(name))
-        for name in ("idle", "unknown", "spare", "available")
+        for name in ("idle", "unknown", "spare", "available", "available_high")
     }
     return swept.cpus.select(
         "cpu",
@@ -332,9 +386,10 @@ def _by_cpu(swept: _Swept) -> pl.DataFrame:
         pl.when(of_cpu).then(idle - spare).alias("dispatch"),
         nowhere["spare"],
         nowhere["available"],
+        nowhere["available_high"],
         "waiting",
-        "throttled",
-        "waited",
+        *("throttled", "throttled_high"),
+        *("waited", "waited_high"),
     )
 
 
@@ -346,13 +401,22 @@ def _by_thread(trace: Trace, swept: _Swept, keys: list[str], where: pl.Expr | No
     return (
         threads.group_by(keys, maintain_order=True)
         .agg(
-            pl.col("waiting", "avoidable").sum(),
+            pl.col("waiting", "avoidable", "avoidable_high").sum(),
             # If no value is known, neither is the sum.
-            throttled=pl.when(pl.col("throttled").count() > 0).then(pl.col("throttled").sum()),
+            *(
+                pl.when(pl.col(name).count() > 0).then(pl.col(name).sum()).alias(name)
+                for name in ("throttled", "throttled_high")
+            ),
             n=pl.col("n").sum(),
         )
-        .with_columns(avoidable_frac=pl.col("avoidable") / pl.col("waiting"))
-        .select(*keys, "waiting", "throttled", "avoidable", "avoidable_frac", "n")
+        .with_columns(
+            avoidable_frac=pl.col("avoidable") / pl.col("waiting"),
+            avoidable_frac_high=pl.col("avoidable_high") / pl.col("waiting"),
+        )
+        .select(
+            *(*keys, "waiting", "throttled", "throttled_high", "avoidable", "avoidable_high"),
+            *("avoidable_frac", "avoidable_frac_high", "n"),
+        )
         .sort(["avoidable", "waiting"], descending=True, maintain_order=True)
     )
 

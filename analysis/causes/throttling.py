@@ -68,7 +68,8 @@ class Throttling:
     quota_of: dict[int, str]
     """Of those the one that held it back longest."""
     by_quota: dict[str, pl.DataFrame]
-    """By control group the part of `stretches` that is due to its own quota."""
+    """By control group the part of `possible` that is due to its own quota, with `likely`, whether
+    it is in `stretches`, and `certain`."""
     gone: dict[str, list[int]]
     """The threads, not held back by any of `quotas_of`, of control groups that did not exist when
     recording ended: the kernel's counters of these were not read."""
@@ -83,7 +84,12 @@ class Throttling:
         these are the same.
         """
         both = [self.certain, self.possible]
-        return [self._native(one) for one in (both[:1] if both[0].equals(both[1]) else both)]
+        return [self._native(one) for one in (both if self.guessed else both[:1])]
+
+    @property
+    def guessed(self) -> bool:
+        """Whether it is a guess which of some periods were throttled."""
+        return not self.certain.equals(self.possible)
 
     def _native(self, stretches: pl.DataFrame) -> dict[str, Any] | None:
         if stretches.is_empty():
@@ -152,14 +158,11 @@ def throttling(trace: Trace) -> Throttling:
                 for path in inside
             ]
         every[quota] = pl.concat(found)
-    by_quota = {
-        quota: rows.filter("likely").select(_STRETCHES.names()) for quota, rows in every.items()
-    }
     of_all = pl.concat([pl.Schema({**_STRETCHES, **_SURE}).to_frame(), *every.values()])
     stretches = _once(of_all.filter("likely"))
     certain, possible = _once(of_all.filter("certain")), _once(of_all)
     counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
-    quota_of = _longest(quotas_of, by_quota, group, counted)
+    quota_of = _longest(quotas_of, every, group, counted)
     unread = _unread(trace, groups or [], quotas_of)
     known = groups is not None
     return Throttling(
@@ -171,7 +174,7 @@ def throttling(trace: Trace) -> Throttling:
         held,
         quotas_of,
         quota_of,
-        by_quota,
+        every,
         unread,
     )
 
@@ -230,7 +233,7 @@ def _longest(
     unknown.
     """
     lengths = {
-        quota: dict(rows.group_by("group").agg(pl.col("dur").sum()).iter_rows())
+        quota: dict(rows.filter("likely").group_by("group").agg(pl.col("dur").sum()).iter_rows())
         for quota, rows in by_quota.items()
     }
     return {
@@ -253,22 +256,24 @@ def _once(stretches: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Series:
-    """How much of each wait (`utid`, `ts`, `dur`; `idle` of its CPU) was throttled, ns.
+def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.DataFrame:
+    """How much of each wait (`utid`, `ts`, `dur`, `wait`; `idle` of its CPU) was throttled, ns:
+    `throttled` at least, `throttled_high` at most.
 
     Null where nothing is known of quotas. The longest idle stretch is not distinguished there: an
-    idle CPU counts as a whole from `dispatch` on.
+    idle CPU counts as a whole from `dispatch` on, and the rest may have been throttled.
     """
-    if not held.known:
-        return pl.Series("throttled", [None] * len(waits), pl.Int64)
+    names = ("throttled", "throttled_high")
+    unread = [utid for utids in held.gone.values() for utid in utids]
+    told = ~waits["utid"].is_in(unread) & held.known
     group = pl.Series("group", [held.group[utid] for utid in waits["utid"]], pl.UInt32)
     idles = pl.Series("held", [held.held[utid] for utid in waits["utid"]], pl.Boolean)
-    numbered = waits.select("utid", "ts", "dur", "idle").with_row_index("row")
-    numbered = numbered.with_columns(group, idles)
+    numbered = waits.select("utid", "ts", "dur", "wait", "idle").with_row_index("row")
+    numbered = numbered.with_columns(group, idles, told=told)
     inferred = pl.when(pl.col("held") & (pl.col("idle") > held.dispatch)).then("idle").otherwise(0)
+    most = pl.when("held").then("wait").otherwise(0)
+    numbered = numbered.with_columns(throttled=inferred, throttled_high=most)
     accounted = numbered.filter(pl.col("group").is_not_null())
-    if accounted.is_empty():
-        return numbered.select(inferred.cast(pl.Int64).alias("throttled")).to_series()
     states = trace.states.filter(pl.col("state") == "runnable").select(
         "cpu", "ts", "dur", utid=pl.col("utid").cast(pl.UInt32)
     )
@@ -291,18 +296,28 @@ def throttled_in(trace: Trace, held: Throttling, waits: pl.DataFrame) -> pl.Seri
             end=pl.min_horizontal(pl.col("ts") + pl.col("dur"), "until"),
         )
     )
-    both = _both(queued, held.stretches, pl.col("group") == pl.col("of"))
-    sums = both.group_by("row").agg(pl.col("both").sum())
-    joined = numbered.join(sums, on="row", how="left", maintain_order="left")
-    throttled = pl.col("both").fill_null(inferred).cast(pl.Int64)
-    return joined.select(throttled.alias("throttled")).to_series()
+    # On no known queue all of it may have been.
+    unplaced = queued.filter(pl.col("cpu").is_null())
+    slack = unplaced.group_by("row").agg(slack=(pl.col("end") - pl.col("begin")).sum())
+    numbered = numbered.join(slack, on="row", how="left", maintain_order="left")
+    for name, stretches in zip(names, (held.certain, held.possible), strict=True):
+        both = _both(queued, stretches, pl.col("group") == pl.col("of"))
+        sums = both.group_by("row").agg(pl.col("both").sum())
+        numbered = numbered.join(sums, on="row", how="left", maintain_order="left")
+        numbered = numbered.with_columns(pl.coalesce("both", name).alias(name)).drop("both")
+    high = pl.col("throttled_high") + pl.col("slack").fill_null(0)
+    return numbered.with_columns(throttled_high=high).select(
+        pl.when("told").then(name).cast(pl.Int64).alias(name) for name in names
+    )
 
 
-def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -> int:
-    """For how long some threads waited while this one group's quota was used up, ns."""
+def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -> tuple[int, int]:
+    """For how long at least and at most some threads waited while this one group's quota was used
+    up, ns.
+    """
     numbers = {utid: held.group[utid] for utid in utids if held.group[utid] is not None}
     if not numbers:
-        return 0
+        return 0, 0
     of = pl.DataFrame(
         {"utid": list(numbers), "group": list(numbers.values())},
         {"utid": pl.UInt32, "group": pl.UInt32},
@@ -315,8 +330,12 @@ def throttled_by(trace: Trace, held: Throttling, quota: str, utids: list[int]) -
         .join(of.lazy(), on="utid")
         .collect()
     )
-    both = _both(queued, _once(held.by_quota[quota]), pl.col("group") == pl.col("of"))
-    return int(both["both"].sum())
+    rows = held.by_quota[quota]
+    least, most = (
+        int(_both(queued, _once(part), pl.col("group") == pl.col("of"))["both"].sum())
+        for part in (rows.filter("certain"), rows)
+    )
+    return least, most
 
 
 def held_back(trace: Trace, threads: pl.DataFrame) -> pl.DataFrame:
@@ -453,6 +472,8 @@ def _with_certain(
         pl.when("counted").then(pl.col(name).fill_null(value=False)).otherwise("likely").alias(name)
         for name in ("certain", "possible")
     )
+    # The kernel throttles no queue on which no thread waits.
+    rows = rows.with_columns(pl.col("possible") & (pl.col("held") > 0))
     return rows.filter(pl.col("certain") | pl.col("possible"))
 
 

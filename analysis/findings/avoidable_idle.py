@@ -34,19 +34,21 @@ def wasted(facts: Facts) -> Iterator[Finding]:
     threads = every.head(20)
     stayed, (held, quota) = _stayed(facts, threads), _held(facts, every)
     sure = "that may use them " if not stayed and not held else ""
+    least = "at least " if row["wasted_high"] > row["wasted"] else ""
     if facts.where is None:
         cost = row["wasted"] - held
         text = (
-            f"CPUs were idle for {duration(row['wasted'])} ({percent(row['wasted_idle_frac'])} of"
-            f" all idle time) while threads {sure}waited elsewhere."
+            f"CPUs were idle for {least}{duration(row['wasted'])}"
+            f" ({percent(row['wasted_idle_frac'])} of all idle time) while threads {sure}waited"
+            " elsewhere."
         )
     else:
         waited = int(every["avoidable"].sum())
         cost = waited - held
         which = "that they may use " if not stayed and not held else ""
         text = (
-            f"{several(every.height, 'selected thread')} waited {duration(waited)} in total while"
-            f" other CPUs {which}were idle."
+            f"{several(every.height, 'selected thread')} waited {least}{duration(waited)} in total"
+            f" while other CPUs {which}were idle."
         )
     worst = facts.ask(work_conservation, by="comm")
     if worst.height and worst["avoidable"][0]:

@@ -32,8 +32,7 @@ def overload(facts: Facts) -> Iterator[Finding]:
         _, own = wanted(facts.trace, facts.affected)
         text += f" The selected threads waited {duration(own)} of that."
     if held := throttled_of(facts, list(facts.throttling.quotas_of)):
-        both = facts.throttling.certain, facts.throttling.possible
-        least = "" if both[0].equals(both[1]) else "at least "
+        least = "at least " if facts.throttling.guessed else ""
         text += (
             f" CPU quotas account for {least}{duration(held)} of all waiting, which more CPUs would"
             " not change."

@@ -81,15 +81,17 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     """How much of its threads' waiting that was."""
     own = _held_by(facts, group)
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    waited, seen = int(found["wait"].sum()), _seen(facts, group, own, found)
-    if not seen:
+    waited, (seen, most) = int(found["wait"].sum()), _seen(facts, group, own, found)
+    untimed = facts.throttling.held[own[0]]
+    if not (seen or (most and not untimed)):
         return " This trace does not show when; the waits of these threads include it."
-    alone = all(len(facts.throttling.quotas_of[utid]) == 1 for utid in own)
-    most = int(found["throttled_high"].fill_null(0).sum()) if alone else seen
-    sure = not facts.throttling.held[own[0]] and most <= seen * (1 + _SAME)
-    least = "" if sure else "at least "
+    sure = not untimed and most <= seen * (1 + _SAME)
+    if sure:
+        how_much = duration(seen)
+    else:
+        how_much = f"at least {duration(seen)}" if seen else f"at most {duration(most)}"
     return (
-        f" Throttling accounts for {least}{duration(seen)} of the {duration(waited)} that they"
+        f" Throttling accounts for {how_much} of the {duration(waited)} that they"
         " waited for a CPU, whatever ran meanwhile."
     )
 
@@ -105,16 +107,22 @@ def _throttled_cost(facts: Facts, group: dict[str, Any]) -> int:
     if len(own) == len(every) and facts.trace.whole is None:
         return counted
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    return min(counted, _seen(facts, group, own, found) or int(found["wait"].sum()))
+    least, _ = _seen(facts, group, own, found)
+    return min(counted, least or int(found["wait"].sum()))
 
 
-def _seen(facts: Facts, group: dict[str, Any], own: list[int], found: pl.DataFrame) -> int:
-    """How much of their waiting this group's quota explains, as far as the trace shows it."""
+def _seen(
+    facts: Facts, group: dict[str, Any], own: list[int], found: pl.DataFrame
+) -> tuple[int, int]:
+    """How much of their waiting this group's quota explains, at least and at most, as far as the
+    trace shows it.
+    """
     held = facts.throttling
     if all(len(held.quotas_of[utid]) == 1 for utid in own):
-        return int(found["throttled"].sum() or 0)
-    seen = throttled_by(facts.trace, held, str(group["cgroup"]), own)
-    return min(seen, int(group["throttled"]) * len(own))
+        return int(found["throttled"].sum()), int(found["throttled_high"].sum())
+    counted = int(group["throttled"]) * len(own)
+    least, most = throttled_by(facts.trace, held, str(group["cgroup"]), own)
+    return min(least, counted), min(most, counted)
 
 
 def _held_by(facts: Facts, group: dict[str, Any]) -> list[int]:
@@ -138,7 +146,7 @@ def _held_longest(
     utid = found.sort("wait")["utid"][-1] if found.height else None
     numbers = {facts.throttling.group[utid] for utid in own} - {None}
     every = facts.throttling.by_quota[str(group["cgroup"])]
-    stretches = every.filter(pl.col("group").is_in(list(numbers)))
+    stretches = every.filter(pl.col("group").is_in(list(numbers)), "likely")
     if stretches.is_empty():
         return None, None, utid, None
     ts, dur, cpu = stretches.top_k(1, by="dur").select("ts", "dur", "cpu").row(0)

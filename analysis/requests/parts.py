@@ -124,6 +124,8 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
         trace, by="wait", where=pl.col("utid").is_in(utids.implode()), top=max(n_waits, 1)
     )
     held, hit = pl.col("throttled").fill_null(0), pl.col("interrupted").fill_null(0)
+    # Time in which a quota may have been used up stays unknown.
+    may = pl.when(pl.col("throttled_high") > held).then("unknown").otherwise(0)
     none = {name: pl.lit(0, pl.Int64) for name in _OF_THREADS}
     number = pl.col("utid").cast(pl.UInt32)
     cpu = pl.col("cpu").cast(pl.UInt16)
@@ -139,7 +141,7 @@ def _lines(trace: Trace, utids: pl.Series) -> pl.DataFrame:
                 simple=pl.lit(None, pl.String),
                 **none
                 | {
-                    "waiting": (pl.col("wait") - held - hit).cast(pl.Int64),
+                    "waiting": (pl.col("wait") - held - hit - may).cast(pl.Int64),
                     "throttled": held.cast(pl.Int64),
                     "interrupted": hit.cast(pl.Int64),
                 },

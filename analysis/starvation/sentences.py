@@ -67,18 +67,24 @@ def _story(row: dict[str, Any], ran: list[_Ran], quota: str | None, names: SameN
         )
     else:
         verb = f"waited {'at least ' if open_end else ''}{waited}"
-    throttled = row["throttled"] or 0
-    if throttled >= _MOSTLY * (row["wait"] or 1):
+    if (row["throttled"] or 0) >= _MOSTLY * (row["wait"] or 1):
         # The threads that ran meanwhile were not the cause.
         return f"{who}{prio} {verb}{_queue(row)}, {_throttled(row, quota)}"
     rest = f"{_behind(row, ran, names)}{_elsewhere(row)}"
-    if throttled >= _WORTH * (row["wait"] or 1):
+    if (row["throttled_high"] or 0) >= _WORTH * (row["wait"] or 1):
         rest += f", {_throttled(row, quota)}"
     return f"{who}{prio} {verb}{_queue(row)}{rest}"
 
 
 def _throttled(row: dict[str, Any], quota: str | None) -> str:
-    how_much = "all" if row["throttled"] == row["wait"] else duration(row["throttled"])
+    least, most = (
+        "all" if row[name] == row["wait"] else duration(row[name])
+        for name in ("throttled", "throttled_high")
+    )
+    if not row["throttled"]:
+        how_much = f"perhaps {most}"
+    else:
+        how_much = least if least == most else f"at least {least}"
     return f"{how_much} of it throttled by the CPU quota of {printable(quota or '?')}"
 
 

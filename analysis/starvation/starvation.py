@@ -112,7 +112,8 @@ def starvation(
     * `idle`: time in which that CPU idled; `unknown`: the trace does not show. `culprit_time`,
       `others`, `idle` and `unknown` sum up to `wait`;
     * `throttled`: the part of `wait` in which the CPU quota of its control group was used up,
-      whatever ran meanwhile; null if nothing is known about quotas;
+      whatever ran meanwhile, at least, and `throttled_high` at most; null if nothing is known about
+      quotas;
     * `idle_allowed`: time that other CPUs on which it may run idled, `idle_cpu` and
       `idle_cpu_time`: the one that idled longest; `affinity`: where it may run (null: not known,
       all count);
@@ -475,7 +476,7 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account) -> pl.DataFram
         culprit_frac=pl.col("culprit_time") / pl.when(pl.col("wait") > 0).then(pl.col("wait")),
     )
     held = once(throttling, trace)
-    frame = frame.with_columns(throttled_in(trace, held, frame))
+    frame = frame.hstack(throttled_in(trace, held, frame))
     sentences = starvation_sentences(frame, culprits, held.quota_of, once(SameNames, trace))
     frame = frame.with_columns(story=pl.Series(sentences, dtype=pl.String))
     return frame.select(
@@ -501,6 +502,7 @@ def _result(trace: Trace, episodes: pl.DataFrame, found: Account) -> pl.DataFram
         "idle",
         "unknown",
         "throttled",
+        "throttled_high",
         "idle_allowed",
         "idle_cpu",
         "idle_cpu_time",

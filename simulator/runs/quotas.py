@@ -62,7 +62,9 @@ def add_quotas(
         if row.get("quota"):
             found = held.get(row["cgroup"])
             rows = (
-                pl.DataFrame(schema={"ts": pl.Int64, "dur": pl.Int64}) if found is None else found
+                pl.DataFrame(schema={"ts": pl.Int64, "dur": pl.Int64})
+                if found is None
+                else found.filter("likely")
             )
             rows = rows.select("ts", "dur", *(["cpu"] if "cpu" in rows.columns else [])).unique()
             periods = (rows["ts"] - begin - (row["phase"] or 0)) // row["period"]

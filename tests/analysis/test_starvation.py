@@ -84,6 +84,7 @@ def test_episode_has_all_its_columns(trace: ss.Trace) -> None:
         "behind_worse": 30 * MS,
         "inversion": 0,
         "throttled": None,
+        "throttled_high": None,
         "due": None,
         "received": None,
     }

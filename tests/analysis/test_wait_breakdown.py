@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,14 @@ from schedscope.analysis.causes import throttling as throttling_module
 from schedscope.analysis.causes.throttling import _owed
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
+from schedscope.analysis.requests.parts import _lines
 from schedscope.analysis.wait_breakdown import PARTS
 from schedscope.cli.wait_breakdown import _limited
 from schedscope.errors import UsageError
 from schedscope.parsers.schema import TABLES, conform
+from schedscope.report.machine import idle
+from schedscope.report.subject import Subject
+from schedscope.timelines.steps import Reader, Steps
 
 MS = 1_000_000
 FIXTURES = Path(__file__).parents[2] / "fixtures"
@@ -350,6 +356,128 @@ def test_bounds_of_throttled_time_allow_for_the_kernels_count(counted: int) -> N
     assert sum(row[name] for name in parts) == row["wait"]
 
 
+def guessed_world() -> ss.Trace:
+    """Beside an idle CPU, `web` waits for 90 and 70 ms. Of that 80 and 70 ms may be throttled, and
+    the kernel counted 70: no wait certainly was.
+    """
+    trace = beside_an_idle_cpu()
+    trace.info["groups"][0]["throttled"] = 70 * MS
+    return trace
+
+
+def test_time_that_a_quota_may_have_held_back_is_in_upper_bounds_of_idle_time() -> None:
+    """The other CPU idles all along; without any throttling all 205 ms of waiting are avoidable."""
+    trace = guessed_world()
+    row = ss.work_conservation(trace).row(0, named=True)
+    expected = {
+        "throttled": 0,
+        "throttled_high": 80 * MS,
+        "wasted": 125 * MS,
+        "wasted_high": 205 * MS,
+        "wasted_frac": 125 / 600,
+        "wasted_frac_high": 205 / 600,
+        "wasted_idle_frac": 125 / 300,
+        "wasted_idle_frac_high": 205 / 300,
+    }
+    assert {name: row[name] for name in expected} == expected
+    names = ("throttled", "avoidable", "avoidable_frac")
+    web = ss.work_conservation(trace, by="comm").filter(comm="web").row(0, named=True)
+    assert [(web[name], web[f"{name}_high"]) for name in names] == [
+        (0, 80 * MS),
+        (80 * MS, 160 * MS),
+        (0.5, 1.0),
+    ]
+    cpus = ss.work_conservation(trace, by="cpu")
+    assert cpus.select("waited", "waited_high").rows() == [(125 * MS, 205 * MS), (0, 0)]
+    assert cpus.select("available", "available_high").rows() == [(0, 0), (125 * MS, 205 * MS)]
+    assert cpus.select("throttled", "throttled_high").rows() == [(0, 80 * MS), (0, 0)]
+
+
+def test_bounds_of_idle_time_add_up_over_windows() -> None:
+    short = guessed_world()
+    names = ("states", "threads", "waits", "quota_refills")
+    tables = {name: getattr(short, name).collect() for name in names}
+    tables["states"] = tables["states"].with_columns(end=pl.lit("switched"))
+    trace = ss.Trace.from_tables(tables, dict(short.info))
+    edges = [f"{ms}ms" for ms in (0, 30, 110, 150, 300)]
+    sums = ["throttled", "throttled_high", "wasted", "wasted_high", "waiting", "idle", "dispatch"]
+    found = [
+        ss.work_conservation(trace.between(since, until)).select(sums)
+        for since, until in pairwise(edges)
+    ]
+    assert pl.concat(found).sum().equals(ss.work_conservation(trace).select(sums))
+
+
+def test_work_conservation_prints_what_is_a_guess_as_an_interval(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("schedscope.cli._options.open_input", lambda _: guessed_world())
+    assert cli.main(["work-conservation", "any", "--by", "comm"]) == 0
+    out = capsys.readouterr().out
+    section = idle(Subject(guessed_world())).body
+    assert "Avoidable idle time: 125 to 205 ms of 300 ms idle time (41.7 to 68.3 %)." in section
+    assert ">80.0 to 160 ms</td>" in section
+    assert "avoidable idle time: 125 to 205 ms of CPU time, 20.8 to 34.2 % of the known" in out
+    assert "<= 80.0 ms in which CPU quotas held threads back" in out
+    assert re.search(r"web +160 ms +<= 80.0 ms +80.0 to 160 ms +50.0 to 100 %", out)
+
+
+def test_findings_say_at_least_where_throttling_is_a_guess() -> None:
+    trace = guessed_world()
+    idle, quota = (finding(trace, topic)["text"] for topic in ("avoidable idle time", "quota"))
+    assert idle.startswith("CPUs were idle for at least 125 ms")
+    assert "Throttling accounts for at most 80.0 ms of the 160 ms that they" in quota
+
+
+def test_starvation_bounds_the_throttled_part_of_a_wait() -> None:
+    trace = guessed_world()
+    rows = ss.starvation(trace, threshold="50ms").filter(comm="web")
+    assert rows.select("wait", "throttled", "throttled_high").rows() == [
+        (90 * MS, 0, 80 * MS),
+        (70 * MS, 0, 0),
+    ]
+    assert rows["story"][0].endswith("perhaps 80.0 ms of it throttled by the CPU quota of /web")
+    # Where no timer shows when, all of a wait may be.
+    rows = ss.starvation(unseen(trace), threshold="50ms").filter(comm="web")
+    assert rows.select("throttled", "throttled_high").rows() == [(0, 90 * MS), (0, 70 * MS)]
+
+
+def test_parts_of_requests_leave_out_waiting_that_may_be_throttled() -> None:
+    """It is neither `waiting` nor `throttled`, and so `unknown`."""
+    web = pl.Series([2], dtype=pl.UInt32)
+    for trace, expected in ((guessed_world(), (80, 0)), (beside_an_idle_cpu(), (10, 150))):
+        names = ("states", "threads", "waits", "quota_refills")
+        tables = {name: getattr(trace, name).collect() for name in names}
+        tables["states"] = tables["states"].cast({"utid": pl.UInt32})
+        typed = ss.Trace.from_tables(tables, dict(trace.info))
+        sums = _lines(typed, web).select("waiting", "throttled").sum().row(0)
+        assert sums == tuple(ms * MS for ms in expected)
+
+
+def test_share_of_cpu_time_closed_by_quotas_has_an_upper_bound() -> None:
+    """CPU 0 of two may be closed to the group from 20 to 100 ms."""
+    rows = ss.outliers(guessed_world(), every="50ms").sort("ts")
+    assert rows["throttled_frac"].to_list() == [0.0] * 6
+    high = [0.3, 0.5, 0.0, 0.0, 0.0, 0.0]
+    assert rows["throttled_frac_high"].to_list() == pytest.approx(high)
+
+
+def test_notes_on_weights_say_how_much_throttling_is_a_guess() -> None:
+    said = "for 0 ns to 80.0 ms of all waiting: which time that was is partly a guess"
+    assert any(note.endswith(said) for note in ss.weight_notes(guessed_world()))
+    assert not any("guess" in note for note in ss.weight_notes(beside_an_idle_cpu()))
+
+
+def test_lane_of_a_quota_is_unknown_where_throttling_is_a_guess() -> None:
+    trace = guessed_world()
+    lane = Reader(trace, [0, 1]).read("quota", "0", 0, 300 * MS)["quota:0"]
+    assert isinstance(lane, Steps)
+    assert [lane.at(ms * MS)[1] for ms in (10, 50, 110)] == [0, -1, 0]
+    sure = Reader(beside_an_idle_cpu(), [0, 1]).read("quota", "0", 0, 300 * MS)["quota:0"]
+    assert isinstance(sure, Steps)
+    assert [sure.at(ms * MS)[1] for ms in (10, 50, 110)] == [0, 1, 0]
+
+
 def test_period_before_the_first_refill_seen_may_be_throttled() -> None:
     trace = throttled_world()
     later = trace.quota_refills.filter(pl.col("ts") > 0).collect()
@@ -483,7 +611,7 @@ def test_longest_throttling_of_nested_quotas_is_named() -> None:
     assert "Throttling accounts for 150 ms of the 160 ms" in first.text
     assert (first.cost, second.cost) == (150 * MS, 4 * MS)
     assert "of control group /web/one held" in second.text
-    assert "Throttling accounts for 4.00 ms of the 160 ms" in second.text
+    assert "Throttling accounts for at most 4.00 ms of the 160 ms" in second.text
 
 
 MOVED = (("parent_utid", pl.UInt32), ("start_ts", pl.Int64), ("exit_ts", pl.Int64))

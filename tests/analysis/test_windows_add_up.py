@@ -39,12 +39,12 @@ ADDITIVE: dict[str, tuple[Answer, list[str], list[str]]] = {
         ss.work_conservation,
         [],
         ["capacity", "idle", "unknown", "dispatch", "wasted", "wasted_any", "unplaced", "waiting",
-         "throttled"],
+         "throttled", "throttled_high"],
     ),
     "work_conservation by thread": (
         lambda t: ss.work_conservation(t, by="thread"),
         ["utid"],
-        ["waiting", "throttled", "avoidable"],
+        ["waiting", "throttled", "throttled_high", "avoidable"],
     ),
     "work_conservation by CPU": (
         lambda t: ss.work_conservation(t, by="cpu"),

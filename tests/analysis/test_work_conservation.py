@@ -150,14 +150,18 @@ def test_machine_row_sums_the_cpus(trace: ss.Trace) -> None:
         "unknown": 0,
         "dispatch": 10,
         "wasted": 400,
+        "wasted_high": 400,
         "wasted_frac": 0.2,
+        "wasted_frac_high": 0.2,
         "wasted_idle_frac": 400 / 610,
+        "wasted_idle_frac_high": 400 / 610,
         "wasted_any": 400,
         "longest": 200,
         "ts_longest": 100,
         "unplaced": 0,
         "waiting": 810,
         "throttled": None,
+        "throttled_high": None,
         "pinned": 0,
         "n_pinned": 0,
         "n": 2,
@@ -168,12 +172,12 @@ def test_machine_row_sums_the_cpus(trace: ss.Trace) -> None:
 
 def test_work_conservation_groups_by_cpu_and_by_thread(trace: ss.Trace) -> None:
     assert ss.work_conservation(trace, by="cpu").rows() == [
-        (0, 0, 0, 0, 0, 0, 800, None, 400),
-        (1, 610, 0, 10, 600, 400, 10, None, 0),
+        (0, 0, 0, 0, 0, 0, 0, 800, None, None, 400, 400),
+        (1, 610, 0, 10, 600, 400, 400, 10, None, None, 0, 0),
     ]
     assert ss.work_conservation(trace, by="comm").rows() == [
-        ("b", 800, None, 400, 0.5, 1),
-        ("c", 10, None, 0, 0.0, 0),
+        ("b", 800, None, None, 400, 400, 0.5, 0.5, 1),
+        ("c", 10, None, None, 0, 0, 0.0, 0.0, 0),
     ]
     only = ss.work_conservation(trace, by="comm", where=pl.col("comm") == "c")
     assert only["comm"].to_list() == ["c"]
@@ -449,8 +453,11 @@ def test_command_writes_json_and_csv(sched: str, capsys: pytest.CaptureFixture[s
     assert [row["comm"] for row in document["rows"]] == ["b"]
     assert cli.main(["work-conservation", sched, "--cpu", "1", "--format", "csv"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "cpu,idle,unknown,dispatch,spare,available,waiting,throttled,waited"
-    assert lines[1:] == ["1,610,0,10,600,400,10,,0"]
+    assert lines[0] == (
+        "cpu,idle,unknown,dispatch,spare,available,available_high,waiting,throttled,throttled_high,"
+        "waited,waited_high"
+    )
+    assert lines[1:] == ["1,610,0,10,600,400,400,10,,,0,0"]
 
 
 @pytest.mark.parametrize(

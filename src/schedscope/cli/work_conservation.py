@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from schedscope import units
 from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
-from schedscope.present import headline
+from schedscope.present import bounds, headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
@@ -101,7 +102,7 @@ def run(args: argparse.Namespace) -> Answer:
         frame = frame.filter(where)
     rows = len(frame)
     frame = frame[:top] if about_threads else _options.top_cpus(args, frame, "waited", "idle")
-    shown = frame
+    shown = bounds.with_intervals(frame, question="work_conservation")
     if about_threads:
         names = [
             "comm",
@@ -129,10 +130,10 @@ def run(args: argparse.Namespace) -> Answer:
             "unknown?",
         ]
         narrow = "dispatch throttled unknown"
-        shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
+        shown = shown.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
     return Answer(
         frame,
-        choose(frame, names, question="work_conservation", narrow=narrow),
+        choose(shown, names, question="work_conservation", narrow=narrow),
         about=about,
         head=head,
         shown=shown,
@@ -143,9 +144,9 @@ def run(args: argparse.Namespace) -> Answer:
 
 def _totals(row: dict[str, Any]) -> list[str]:
     lines = [
-        f"avoidable idle time: {units.duration(row['wasted'])} of CPU time, "
-        f"{units.percent(row['wasted_frac'])} of the known time, "
-        f"{units.percent(row['wasted_idle_frac'])} of {units.duration(row['idle'])} idle"
+        f"avoidable idle time: {_amount(row, 'wasted')} of CPU time, "
+        f"{_amount(row, 'wasted_frac', units.percent)} of the known time, "
+        f"{_amount(row, 'wasted_idle_frac', units.percent)} of {units.duration(row['idle'])} idle"
     ]
     parts = [
         f"{units.duration(row['dispatch'])} dispatch delay (idle with a thread on its own queue)"
@@ -154,15 +155,18 @@ def _totals(row: dict[str, Any]) -> list[str]:
         lines.append(f"{units.duration(row['unplaced'])} of it for threads on no known queue")
     if row["pinned"]:
         parts.append(f"{units.duration(row['pinned'])} waited by threads that may use only one CPU")
-    if row["throttled"]:
-        throttled = units.duration(row["throttled"])
-        parts.append(f"{throttled} in which CPU quotas held threads back")
+    if row["throttled_high"]:
+        parts.append(f"{_amount(row, 'throttled')} in which CPU quotas held threads back")
     if row["unknown"]:
         parts.append(f"{units.duration(row['unknown'])} of unknown CPU time")
     if row["n_excluded"]:
         waits = "wait" if row["n_excluded"] == 1 else "waits"
         parts.append(f"{units.count(row['n_excluded'])} {waits} whose start was not recorded")
     return [*lines, "not included: " + "; ".join(parts)]
+
+
+def _amount(row: dict[str, Any], name: str, text: Callable[[float], str] = units.duration) -> str:
+    return bounds.interval(row[name], row[f"{name}_high"], text)
 
 
 def _quotas(held: int) -> list[str]:

@@ -172,12 +172,13 @@ class Levels:
         # Where too many rows would have to be read it may go on beyond what was.
         cut = (begin <= since and since > 0) or (end is None and until < self.end - self.begin)
         end = until if end is None else end
-        if value == UNKNOWN:
+        if value == UNKNOWN and kind != "quota":
             return answer
+        limited = {0: "not held back", UNKNOWN: "its quota may hold it back"}
         text = {
             "depth": f"{value} {'thread wants' if value == 1 else 'threads want'} to run here",
             "irq": "interrupts are handled" if value else "no interrupt",
-            "quota": "held back by its quota" if value else "not held back",
+            "quota": limited.get(value, "held back by its quota"),
             "dsq": f"{several(value, 'thread')} in it",
             "lag": f"{duration(value * 1000)} behind" if value else "not behind",
         }[kind]

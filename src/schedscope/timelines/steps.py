@@ -135,7 +135,8 @@ class Reader:
         held = once(throttling, self.trace)
         path = str(throttled(self.trace)[int(rest)]["cgroup"])
         rows = held.by_quota[path].sort("ts")
-        return {f"quota:{rest}": self._spans(_united(rows), begin, end)}
+        certain, possible = (_united(part) for part in (rows.filter("certain"), rows))
+        return {f"quota:{rest}": self._spans(certain, begin, end, possible)}
 
     def _dsq(self, rest: str, begin: int, end: int) -> dict[str, Heights]:
         frame = depth_of(self.trace, once(queues, self.trace)[int(rest)])
@@ -187,15 +188,24 @@ class Reader:
             top=int(values.max(initial=0)),
         )
 
-    def _spans(self, rows: pl.DataFrame, begin: int, end: int) -> Steps:
-        """1 within stretches of which no two overlap or touch, in order of time; 0 elsewhere."""
-        rows = rows.select(
-            pl.col("ts").clip(lower_bound=begin), pl.col("until").clip(upper_bound=end)
-        ).filter(pl.col("ts") < pl.col("until"))
-        edges = np.stack([rows["ts"].to_numpy(), rows["until"].to_numpy()], axis=1).ravel()
-        values = np.tile(np.array([1, 0], np.int32), rows.height)
-        if not len(edges) or edges[0] > begin:
-            edges, values = np.append(begin, edges), np.append(np.int32(0), values)
+    def _spans(
+        self, rows: pl.DataFrame, begin: int, end: int, possible: pl.DataFrame | None = None
+    ) -> Steps:
+        """1 within stretches of which no two overlap or touch, in order of time; 0 elsewhere, and
+        unknown in the rest of the `possible` ones.
+        """
+        spans = [
+            one.filter(pl.col("ts") < end, pl.col("until") > begin).select("ts", "until").to_numpy()
+            for one in ((rows,) if possible is None else (rows, possible))
+        ]
+        edges = np.unique(
+            np.clip(np.concatenate([[begin], *(one.ravel() for one in spans)]), begin, end)
+        )
+        within, may = (
+            np.searchsorted(one[:, 0], edges, "right") > np.searchsorted(one[:, 1], edges, "right")
+            for one in (spans[0], spans[-1])
+        )
+        values = np.where(within, 1, np.where(may, UNKNOWN, 0)).astype(np.int32)
         return replace(self._steps(pl.Series(edges), pl.Series(values), begin, end), top=1)
 
 
