@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import threading
 from typing import Any
 
@@ -184,3 +185,14 @@ def test_answer_resets_the_silence() -> None:
     assert silence.after(0) is not None
     silence.broken()
     assert silence.after(1000) is None
+
+
+def test_a_signal_ends_top_also_where_code_raises_another_error_for_it() -> None:
+    with top._ended_by_signals() as came:
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except Exception as error:
+            raise ValueError("of a library that it interrupted") from error
+    assert came == [signal.SIGINT]
+    with pytest.raises(ValueError, match="its own"), top._ended_by_signals():
+        raise ValueError("its own")

@@ -225,8 +225,10 @@ def _ended_by_signals() -> Iterator[list[int]]:
         before[number] = signal.signal(number, stop)
     try:
         yield came
-    except _Stopped:
-        pass
+    except BaseException:
+        # What the signal interrupted may raise something else instead.
+        if not came:
+            raise
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
