@@ -161,7 +161,7 @@ def test_a_storm_of_switches_does_not_outrun_the_size_limit(recorder: str, tmp_p
 def test_size_limit_is_reported_where_perf_ends_after_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where a storm leaves it no CPU to end on; the window ends with its recording."""
+    """As where a storm leaves it no CPU to end on: nothing is known of the time without events."""
     slow = tmp_path / "bin" / "perf"
     slow.parent.mkdir()
     slow.write_text(f'#!/bin/sh\n{shutil.which("perf")} "$@"\n[ "$1" != record ] || sleep 3\n')
@@ -174,8 +174,10 @@ def test_size_limit_is_reported_where_perf_ends_after_the_command(
     assert meta(tmp_path / "x.capture")["complete"] is True
     trace = schedscope.open(tmp_path / "x.capture")
     last = trace.switches.select(pl.col("ts").max()).collect().item()
-    # Not with perf, which takes 3 s more.
-    assert trace.window[1] - last < 200_000_000
+    # Not with perf, which takes 3 s more. A storm may leave only perf's records of threads at its
+    # end: then what happened is unknown.
+    ends = trace.losses.filter(reason="early_end", ts_end=trace.window[1]).collect()
+    assert trace.window[1] - last < 1_000_000_000 or ends["cpu"].n_unique() == trace.ncpu
     assert run.leftovers() == []
 
 
