@@ -37,7 +37,7 @@ ACCOUNTING = "quota accounting"
 IDLE_CPU = "idle CPU"
 
 _STRETCHES = pl.Schema({"ts": pl.Int64, "dur": pl.Int64, "cpu": pl.UInt16, "group": pl.UInt32})
-_SURE = pl.Schema({"likely": pl.Boolean, "certain": pl.Boolean})
+_GUESSED = pl.Schema({**_STRETCHES, **pl.Schema({"likely": pl.Boolean, "certain": pl.Boolean})})
 _OVERRUN = 5_000_000
 """A thread runs on beyond its quota until the next tick, which may be 10 ms away but is 4 ms or
 less nearly everywhere, ns."""
@@ -119,7 +119,7 @@ def throttling(trace: Trace) -> Throttling:
     movers = moved["utid"].unique(maintain_order=True).to_list()
     threads = threads.filter(~pl.col("utid").is_in(movers))
     quotas_of: dict[int, list[str]] = {}
-    every: dict[str, pl.DataFrame] = {}
+    by_quota: dict[str, pl.DataFrame] = {}
     groups = trace.info.get("groups")
     throttled = [one for one in groups or [] if one.get("n_throttled")]
     throttled.sort(key=lambda one: str(one["cgroup"]).rstrip("/").count("/"))
@@ -127,7 +127,7 @@ def throttling(trace: Trace) -> Throttling:
     timers = period_timers(trace) if throttled else {}
     for one in throttled:
         quota = str(one["cgroup"])
-        found = [pl.Schema({**_STRETCHES, **_SURE}).to_frame()]
+        found = [_GUESSED.to_frame()]
         inside = [path for path in paths if within(path, quota)]
         members = threads.filter(pl.col("cgroup").is_in(inside))
         there = [within(path or "", quota) for path in moved["cgroup"]]
@@ -148,21 +148,17 @@ def throttling(trace: Trace) -> Throttling:
                 group[utid] = paths.index(path)
         if of_group is not None:
             found += [
-                of_group.select(
-                    "ts",
-                    "dur",
-                    "cpu",
-                    pl.lit(paths.index(path), pl.UInt32).alias("group"),
-                    *_SURE.names(),
+                of_group.with_columns(group=pl.lit(paths.index(path), pl.UInt32)).select(
+                    _GUESSED.names()
                 )
                 for path in inside
             ]
-        every[quota] = pl.concat(found)
-    of_all = pl.concat([pl.Schema({**_STRETCHES, **_SURE}).to_frame(), *every.values()])
+        by_quota[quota] = pl.concat(found)
+    of_all = pl.concat([_GUESSED.to_frame(), *by_quota.values()])
     stretches = _once(of_all.filter("likely"))
     certain, possible = _once(of_all.filter("certain")), _once(of_all)
     counted = {str(one["cgroup"]): int(one.get("throttled") or 0) for one in throttled}
-    quota_of = _longest(quotas_of, every, group, counted)
+    quota_of = _longest(quotas_of, by_quota, group, counted)
     unread = _unread(trace, groups or [], quotas_of)
     known = groups is not None
     return Throttling(
@@ -174,7 +170,7 @@ def throttling(trace: Trace) -> Throttling:
         held,
         quotas_of,
         quota_of,
-        every,
+        by_quota,
         unread,
     )
 
@@ -540,17 +536,11 @@ def _inside(states: pl.LazyFrame, spans: pl.DataFrame) -> pl.DataFrame:
 def _cut(stretches: pl.DataFrame, since: int, until: int, number: int | None) -> pl.DataFrame:
     """The parts of `stretches` from `since` to `until`, of the threads with this number."""
     end = pl.min_horizontal(pl.col("ts") + pl.col("dur"), pl.lit(until))
-    cut = stretches.select(pl.max_horizontal("ts", pl.lit(since)), "cpu", *_SURE.names(), end=end)
+    cut = stretches.with_columns(pl.max_horizontal("ts", pl.lit(since)), end=end)
     return (
         cut.filter(pl.col("end") > pl.col("ts"))
-        .select(
-            "ts",
-            "cpu",
-            *_SURE.names(),
-            dur=pl.col("end") - pl.col("ts"),
-            group=pl.lit(number, pl.UInt32),
-        )
-        .select(*_STRETCHES.names(), *_SURE.names())
+        .with_columns(dur=pl.col("end") - pl.col("ts"), group=pl.lit(number, pl.UInt32))
+        .select(_GUESSED.names())
     )
 
 

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from schedscope.errors import UsageError
+from schedscope.processes import of_processes
 from schedscope.store.trace import Trace
 
 if TYPE_CHECKING:
@@ -142,18 +144,11 @@ def outside_share(
 
 def _of_command(trace: Trace) -> pl.Series | None:
     """The threads of the recorded command and its descendants; None if the trace shows none."""
-    pid = trace.metadata("workload", "pid")
-    if pid is None or not {"pid", "ppid"} <= set(trace.threads.collect_schema().names()):
+    try:
+        mine = of_processes(trace, workload=True)
+    except UsageError:
         return None
-    threads = trace.threads.select("utid", "pid", "ppid").collect()
-    known = {int(pid)}
-    while True:
-        more = threads.filter(pl.col("ppid").is_in(sorted(known)))["pid"].drop_nulls()
-        if set(more) <= known:
-            break
-        known |= set(more)
-    found = threads.filter(pl.col("pid").is_in(sorted(known)))["utid"]
-    return None if found.is_empty() else found
+    return trace.threads.filter(mine).select("utid").collect()["utid"]
 
 
 def own_spreads(trace: Trace, named: pl.DataFrame) -> dict[str, dict[str, float]]:

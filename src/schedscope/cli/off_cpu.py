@@ -35,7 +35,9 @@ def words(
     from schedscope.analysis.off_cpu import COMMAND, longest_open
 
     by = _columns(args)
-    longest = longest_open(trace, where=_options.where_threads(args, trace))
+    longest = None
+    if frame["n_censored"].sum():
+        longest = longest_open(trace, where=_options.where_threads(args, trace))
     totals = [_totals(frame, longest)]
     if "cause" in by:
         _, _, figures = COMMAND.columns.partition(" state ")
