@@ -302,9 +302,8 @@ struct Scan {
     entries: Vec<(u64, u64)>,
     /// Lines that are an event, or may be one.
     rows: u64,
-    /// Times of the first and the last event: as `perf script --header` says, and of the lines.
+    /// Times of the first and the last event, as `perf script --header` says.
     sampled: Option<(i64, i64)>,
-    stamped: Option<(i64, i64)>,
     states: SeenStates,
     /// Switches away from the thread whose number seems to stand before the CPU, and others. All
     /// are, unless there is no such number and a name ends as one.
@@ -344,8 +343,6 @@ impl Scan {
         match line::parse(text) {
             Some(Ok(line)) => {
                 self.cpus = self.cpus.max(line.cpu + 1);
-                let (first, last) = self.stamped.unwrap_or((line.ts, line.ts));
-                self.stamped = Some((first.min(line.ts), last.max(line.ts)));
                 match self.recordings.last_mut() {
                     Some((first, last)) if !self.begun => {
                         *first = line.ts.min(*first);
@@ -498,7 +495,9 @@ impl Scan {
     fn outside(&self) -> Option<String> {
         // The header has microseconds.
         const ROUNDED: i64 = 1000;
-        let ((begin, end), (first, last)) = (self.sampled?, self.stamped?);
+        let (begin, end) = self.sampled?;
+        let first = self.recordings.iter().map(|one| one.0).min()?;
+        let last = self.recordings.iter().map(|one| one.1).max()?;
         let before = first.checked_sub(begin).filter(|&ns| ns > ROUNDED);
         let behind = end.checked_sub(last).filter(|&ns| ns > ROUNDED);
         let parts: Vec<String> = [(before, "before the first"), (behind, "behind the last")]
