@@ -30,13 +30,14 @@ from schedscope.report.subject import Subject
 HERE = Path(__file__).parent
 FIXTURES = HERE.parents[1] / "fixtures"
 LARGEST = 200_000
-TIMELINE = "document.querySelector('.schedscope-timeline canvas')"
+# Not the first canvas, which is the overview of the whole trace.
+CANVAS = "document.querySelector('.sst-picture canvas')"
 
 
 def opened(browser: Any, path: Path) -> None:
     """Load a page and wait until its timeline is drawn."""
     browser.open(path.as_uri())
-    browser.wait(f"{TIMELINE}?.timeline?.state().frames > 0 && !{TIMELINE}.timeline.state().asking")
+    browser.wait(f"{CANVAS}?.timeline?.state().frames > 0 && !{CANVAS}.timeline.state().asking")
 
 
 def box(browser: Any, first: str, last: str = "", margin: int = 12) -> tuple[Any, ...]:
@@ -68,7 +69,7 @@ def report(folder: Path) -> None:
         # Lanes are drawn while they are in the window.
         browser.run("document.querySelector('#timeline').scrollIntoView()")
         browser.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        browser.wait(f"!{TIMELINE}.timeline.state().asking")
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
         browser.screenshot(HERE / "report-dark.png", box(browser, "#timeline", "#starved-figure"))
     (folder / "report.pdf").write_bytes(printed)
     paper(folder / "report.pdf", HERE / "report-printed.png")
@@ -100,27 +101,24 @@ def timeline(folder: Path) -> None:
     )
     with Browser() as browser:
         opened(browser, path)
-        browser.run(f"{TIMELINE}.focus()")
+        browser.run(f"{CANVAS}.focus()")
         for _ in range(4):
             browser.key("n")
-        browser.wait(f"!{TIMELINE}.timeline.state().asking")
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
         browser.run("document.activeElement.blur()")
         browser.screenshot(HERE / "timeline.png", box(browser, ".schedscope-timeline"))
-        left, top = browser.run(f"(r => [r.left, r.top])({TIMELINE}.getBoundingClientRect())")
-        now = browser.run(f"{TIMELINE}.timeline.state()")
+        left, top = browser.run(f"(r => [r.left, r.top])({CANVAS}.getBoundingClientRect())")
+        now = browser.run(f"{CANVAS}.timeline.state()")
         x, y = left + now["left"] + 420, top + now["axis"] + 1.5 * now["height"]
         for _ in range(6):
             browser.mouse("mouseWheel", x, y, deltaX=0, deltaY=-150)
-        browser.wait(f"!{TIMELINE}.timeline.state().asking")
+        browser.wait(f"!{CANVAS}.timeline.state().asking")
         # A window of that size: to grow it for the picture would take the pointer away.
         metrics = {"width": 1200, "height": 390, "deviceScaleFactor": 1, "mobile": False}
         browser._call("Emulation.setDeviceMetricsOverride", **metrics)
         browser.mouse("mouseMoved", x + 5, y)
-        browser.wait(f"{TIMELINE}.timeline.state().tip")
+        browser.wait(f"{CANVAS}.timeline.state().tip")
         browser.screenshot(HERE / "timeline-near.png")
-
-
-CANVAS = "document.querySelector('.sst-picture canvas')"
 
 
 @contextmanager
