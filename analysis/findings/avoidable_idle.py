@@ -9,7 +9,7 @@ import polars as pl
 
 from schedscope.analysis.affinity import affinity
 from schedscope.analysis.asking.memo import once
-from schedscope.analysis.causes.throttling import held_back
+from schedscope.analysis.causes.throttled_waits import held_back
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
 from schedscope.analysis.findings.quotas import quotas_named

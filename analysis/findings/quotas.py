@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 
 from schedscope.analysis.asking.memo import once
-from schedscope.analysis.causes.throttling import period_timers, throttled_by
+from schedscope.analysis.causes.quota_periods import period_timers
+from schedscope.analysis.causes.throttled_waits import throttled_by
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
 from schedscope.analysis.threads.memberships import BLIND_TO_MOVES

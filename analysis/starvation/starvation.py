@@ -24,7 +24,8 @@ from schedscope.analysis.asking.by import THREADS, check
 from schedscope.analysis.asking.command import Command
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.asking.needs import needs
-from schedscope.analysis.causes.throttling import throttled_in, throttling
+from schedscope.analysis.causes.throttled_waits import throttled_in
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.cpus.allowed_cpus import changed_masks
 from schedscope.analysis.cpus.occupancy import reading_once
 from schedscope.analysis.fairness import selected

@@ -14,8 +14,8 @@ from scenes import scene
 import schedscope as ss
 from schedscope import cli
 from schedscope.analysis.asking import batches
-from schedscope.analysis.causes import throttling as throttling_module
-from schedscope.analysis.causes.throttling import _owed
+from schedscope.analysis.causes.quota_periods import _owed
+from schedscope.analysis.causes.throttling import throttling
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.rules import found
 from schedscope.analysis.requests.parts import _lines
@@ -567,11 +567,11 @@ def test_long_trace_is_read_in_batches(
     about = {**trace.info, "groups": [group], "group_moves": [move]}
     tables = {"quota_refills": refills.lazy(), "threads": threads}
     limited = ss.Trace(about, tables, trace.path)
-    wanted = throttling_module.throttling(limited)
+    wanted = throttling(limited)
     assert wanted.stretches.height
     assert wanted.stretches["group"].n_unique() > 1
     monkeypatch.setattr(batches, "BATCH", rows)
-    found = throttling_module.throttling(limited)
+    found = throttling(limited)
     assert found.stretches.equals(wanted.stretches)
 
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> Answer:
     """Print the table."""
     import polars as pl
 
-    from schedscope.analysis.causes.throttling import held_back
+    from schedscope.analysis.causes.throttled_waits import held_back
     from schedscope.analysis.work_conservation import idle_episodes, work_conservation
 
     _options.check_top(args)
