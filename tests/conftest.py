@@ -25,11 +25,10 @@ import pytest
 from hypothesis import settings
 from tools import tool
 
-# The same examples in every run. `make test-all` takes new ones each time (`random`), and a hunt
-# many: pytest --hypothesis-profile=thorough
-settings.register_profile(
-    "default", deadline=None, max_examples=40, derandomize=True, database=None
-)
+# A few examples, the same in every run. `make test-all` takes more, new ones each time (`random`),
+# and a hunt many: pytest --hypothesis-profile=thorough
+few = settings(deadline=None, max_examples=25, derandomize=True, database=None)
+settings.register_profile("default", few)
 settings.register_profile("random", deadline=None, max_examples=200)
 settings.register_profile("thorough", deadline=None, max_examples=5000)
 settings.load_profile("default")

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -325,7 +325,6 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(RUNS)
 def test_shares_equal_a_naive_count_of_runs(runs: list[tuple[int, int, int, int]]) -> None:
     """Entropy and shares from plain Python."""

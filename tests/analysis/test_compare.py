@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.figure import Figure
 from runs import noisy, of_spells, run
 
@@ -650,7 +650,6 @@ def test_missing_input_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot open nowhere" in capsys.readouterr().err
 
 
-@settings(max_examples=20)
 @given(st.integers(0, 10**6))
 def test_intervals_and_verdicts_agree(seed: int) -> None:
     """A row differs exactly if its interval leaves out 0, and wins only if it differs."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played, utid
 from matplotlib.figure import Figure
 
@@ -221,7 +221,6 @@ def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) ->
     assert {"run", "wait", "unknown"} <= kinds
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(1, 50), st.sampled_from(["fifo", "eevdf-6.12", "ule-14"]))
 def test_path_of_a_simulated_trace_has_no_unknown_step(ncpu: int, seed: int, policy: str) -> None:
     """A simulation is complete, and several events may share an instant."""

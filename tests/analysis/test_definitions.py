@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode
-from hypothesis import given, settings
+from hypothesis import given
 from streams import plausible, wild
 from worlds import World, world
 
@@ -205,14 +205,12 @@ class Naive:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(made=plausible(losses=False))
-@settings(max_examples=60, deadline=None)
 def test_each_rule_equals_its_naive_implementation(name: str, made: World) -> None:
     assert waits(trace_of(made), name) == naive(made, name)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(made=wild())
-@settings(max_examples=60, deadline=None)
 def test_each_rule_equals_its_naive_implementation_on_inconsistent_streams(
     name: str, made: World
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.figure import Figure
 from scenes import MS, scene
 from test_starvation import CAPTURES, FIXTURES, STRETCH, lines_of
@@ -322,7 +322,6 @@ def naive(
     return lag
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.booleans())
 def test_lag_equals_a_naive_count_at_every_nanosecond(stretches: list[Any], machine: bool) -> None:
     """At every instant, and it sums to zero at every instant."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
@@ -159,7 +159,6 @@ def who_ran(rows: list[Interval], cpu: int | None, t: int) -> tuple[str, int | N
     return ("thread", ran[0]) if ran[0] >= 3 else ("idle", None)
 
 
-@settings(max_examples=20, deadline=None)
 @given(small_worlds())
 def test_the_longest_wait_and_the_longest_time_come_first(
     world: tuple[list[Interval], dict[int, str]],
@@ -183,7 +182,6 @@ def test_the_longest_wait_and_the_longest_time_come_first(
             assert_frame_equal(chosen, worst)
 
 
-@settings(max_examples=40, deadline=None)
 @given(small_worlds(), st.sampled_from(BY))
 def test_interference_equals_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]], by: str

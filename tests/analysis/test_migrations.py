@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
@@ -386,7 +386,6 @@ def check_sums(trace: ss.Trace) -> None:
         assert n == 0
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.one_of(plausible(), faulty(), wild()))
 def test_sums_hold_for_every_stream(facts: Any) -> None:
     """Contradictions and losses included; on one CPU there are no migrations."""

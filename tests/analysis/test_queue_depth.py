@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 
@@ -219,7 +219,6 @@ INTERVALS = st.lists(
 RUNS = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6), st.booleans()), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
 @given(INTERVALS, RUNS, st.tuples(st.integers(0, 10), st.integers(0, 40)))
 def test_depth_equals_a_naive_count_at_every_nanosecond(
     intervals: list[tuple[int, int, str, int | None]],

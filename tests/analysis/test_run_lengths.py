@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from small_worlds import preempted_twice
 
@@ -101,7 +101,6 @@ def test_a_cut_in_time_censors_the_runs_across_it(trace: ss.Trace) -> None:
     assert (row["busy"], row["idle"], row["unknown"], row["switches"]) == (300, 0, 0, 2)
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.sampled_from([0.1, 0.5, 0.9, 1]))
 def test_quantiles_of_runs_are_exact(lengths: list[int], q: float) -> None:
     """Against counting: the shortest run that at least that share does not exceed."""

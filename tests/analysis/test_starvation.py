@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from ledgers import played
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
@@ -429,7 +429,6 @@ def lines_of(stretches: list[Any]) -> tuple[str, list[list[tuple[str, str | None
     return "\n".join(lines), truth, total
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.integers(0, 3), st.data())
 def test_culprits_and_idle_and_unknown_add_up(
     stretches: list[Any], who: int, data: st.DataObject
@@ -521,7 +520,6 @@ def row_by_row(
     return told, waited, {cpu: time for cpu, time in idle.items() if time}, own
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.lists(STRETCH, min_size=1, max_size=12), st.data())
 def test_sums_equal_a_naive_computation(stretches: list[Any], data: st.DataObject) -> None:
     """Whatever the priorities, for any threads and intervals."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from ledgers import played
 from matplotlib.figure import Figure
 from polars.testing import assert_frame_equal
@@ -59,7 +59,6 @@ def wasted_at(rows: list[Interval], masks: dict[int, str], t: int) -> int:
     return best - len(picks)
 
 
-@settings(max_examples=150, deadline=None)
 @given(small_worlds())
 def test_avoidable_idle_time_equals_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]],
@@ -69,7 +68,6 @@ def test_avoidable_idle_time_equals_a_naive_computation(
     assert found["wasted"] == sum(wasted_at(rows, {}, t) for t in range(1, 20))
 
 
-@settings(max_examples=250, deadline=None)
 @given(small_worlds(masks=True))
 def test_different_masks_are_solved_as_a_matching(
     world: tuple[list[Interval], dict[int, str]],
@@ -82,7 +80,6 @@ def test_different_masks_are_solved_as_a_matching(
     assert found["wasted_any"] == sum(n > 0 for n in each)
 
 
-@settings(max_examples=80, deadline=None)
 @given(small_worlds(masks=True))
 def test_tables_equal_a_naive_computation(
     world: tuple[list[Interval], dict[int, str]],

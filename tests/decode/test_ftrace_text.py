@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, migrations, switches, tids, wakeups
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from tools import tool
 
 import schedscope as ss
@@ -456,7 +456,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_any_damage_is_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
     """Truncated anywhere, with bytes replaced: no crash, and no invented event."""
     source = FIXTURES / data.draw(st.sampled_from([RAW, "text-tracefs.txt", "text-report-l.txt"]))
@@ -479,7 +478,6 @@ NAME = st.text(
 
 
 @given(prev=NAME.filter(bool), following=NAME.filter(bool), plugin=st.booleans())
-@settings(max_examples=300, deadline=None)
 def test_any_name_survives(folder: Path, prev: str, following: str, plugin: bool) -> None:
     """The line is read correctly for any 15 printable bytes as names of the two threads."""
     if plugin:

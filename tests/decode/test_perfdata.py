@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, switches, tids, wakeups
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import schedscope as ss
 from schedscope import _native
@@ -300,7 +300,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
     """File mode needs its end (the event formats); pipe mode gives what was written."""
     name = data.draw(st.sampled_from(["sched", "pipe", "zstd"]))
@@ -321,7 +320,6 @@ def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataO
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
     """Damage never crashes, hangs or shows a Python traceback of ours."""
     name = data.draw(st.sampled_from(["sched", "pipe", "zstd", "lost"]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from decoded import FIXTURES, decode, lives, migrations, switches, wakeups
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from perfetto_packets import (
     IDLE,
     RELEASE,
@@ -613,7 +613,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataObject) -> None:
     """Packets are complete or missing; nothing is invented."""
     source = data.draw(st.sampled_from([COMPACT, DEFLATE, ZSTD]))
@@ -630,7 +629,6 @@ def test_any_cut_is_an_error_or_a_part_of_the_whole(folder: Path, data: st.DataO
 
 
 @given(st.data())
-@settings(max_examples=80, deadline=None)
 def test_any_flipped_bytes_are_an_error_or_a_trace(folder: Path, data: st.DataObject) -> None:
     damaged = bytearray(data.draw(st.sampled_from([COMPACT, DEFLATE, ZSTD])).read_bytes())
     for _ in range(data.draw(st.integers(1, 8))):

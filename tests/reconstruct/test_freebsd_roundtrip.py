@@ -8,7 +8,7 @@ from pathlib import Path
 from freebsd.reading import Decoded, decode
 from freebsd.world import worlds
 from freebsd.writer import FIRST_IDLE_TID, Machine
-from hypothesis import assume, given, reject, settings, strategies as st
+from hypothesis import assume, given, reject, strategies as st
 
 from schedscope.errors import FormatError
 
@@ -48,7 +48,6 @@ def true_waits(machine: Machine) -> list[tuple[object, ...]]:
     return sorted((tuple(name(wait[key]) for key in keys) for wait in machine.waits), key=str)
 
 
-@settings(max_examples=150, deadline=None)
 @given(worlds())
 def test_simulated_machine_is_read_back_from_its_lines(made: tuple[Machine, int]) -> None:
     machine, end = made
@@ -63,7 +62,6 @@ def test_simulated_machine_is_read_back_from_its_lines(made: tuple[Machine, int]
     assert got.about["warnings"] == []
 
 
-@settings(max_examples=50, deadline=None)
 @given(worlds())
 def test_loads_are_kept_as_recorded(made: tuple[Machine, int]) -> None:
     machine, end = made
@@ -78,7 +76,6 @@ def test_loads_are_kept_as_recorded(made: tuple[Machine, int]) -> None:
     assert sorted(got.rows("queue_load", "ts", "cpu", "load"), key=str) == sorted(loads, key=str)
 
 
-@settings(max_examples=50, deadline=None)
 @given(worlds(), st.sampled_from([50, 333, 2_000]))
 def test_the_order_of_the_buffers_does_not_matter(made: tuple[Machine, int], chunk: int) -> None:
     machine, end = made
@@ -87,7 +84,6 @@ def test_the_order_of_the_buffers_does_not_matter(made: tuple[Machine, int], chu
     assert finished_waits(chunked) == finished_waits(temporal)
 
 
-@settings(max_examples=100, deadline=None)
 @given(worlds(), st.data())
 def test_lost_lines_never_make_running_time(made: tuple[Machine, int], data: st.DataObject) -> None:
     """A CPU's running, idle and unknown time add up to its window, with any lines missing."""

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from freebsd.reading import Decoded, decode
 from freebsd.simulated import BEGIN, replay
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import schedscope as ss
 from schedscope.simulator.workloads.workload import Workload
@@ -236,7 +236,6 @@ def test_known_loads_are_read_back_from_their_lines(policy: str, machine: str, l
     check(trace, POLICIES[policy])
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     workloads(),
     st.sampled_from(sorted(POLICIES)),

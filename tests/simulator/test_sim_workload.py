@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from schedscope import workload as w
 from schedscope.analysis.cpus.offline import offline
@@ -131,7 +131,6 @@ def test_replaying_a_replay_changes_nothing(text: str, policy: str) -> None:
     assert counted["wakes_missing"] == counted["chain_breaks"] == counted["cpu_time_lost"] == 0
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(0, 1000), st.sampled_from(["fifo", "rr"]))
 def test_extraction_keeps_all_cpu_time(clients: int, cpus: int, seed: int, policy: str) -> None:
     load = w.requests(clients, requests=8, seed=seed)
