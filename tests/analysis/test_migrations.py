@@ -424,7 +424,7 @@ def test_many_migrations_are_summed_up_in_parts(
     assert whole[0]["n"].item() > 50
     for name, number in (("_MOVES", 7), ("_KEPT", 20)):
         monkeypatch.setattr(f"schedscope.analysis.migration.migrations.{name}", number)
-    monkeypatch.setattr("schedscope.analysis.asking.batches.BATCH", 50)
+    monkeypatch.setattr("schedscope.analysis.asking.batches.BATCH", 500)
     monkeypatch.setattr("schedscope.analysis.sums.folded._ROWS", 9)
     for held, parts in zip(whole, asked(), strict=True):
         assert_frame_equal(held, parts)
