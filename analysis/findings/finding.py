@@ -22,6 +22,8 @@ class Finding:
     dur: int | None = None
     utid: int | None = None
     cpu: int | None = None
+    cost_high: int = 0
+    """What it costs at most, where that is more than `cost`."""
     level: Literal["violated", "note"] | None = None
     """Set where it does not follow from the cost."""
     worth: float = WORTH

@@ -41,14 +41,14 @@ def summary(subject: Subject) -> list[str]:
             f" {_cpus(trace.ncpu)}: each of {units.count(whole['n'])} found one free.",
             *_busy(trace),
         ]
-    total = bounds.interval(whole["total"], whole["total_high"])
+    total = units.interval(whole["total"], whole["total_high"])
     of = "all threads" if subject.where is None else "the selected threads"
     covered = bounds.coverage_line(whole["coverage"], of)
     found = [f"{covered}."] if covered else []
     found.append(
         f"{who} waited for a CPU {bounds.several(whole['n'], whole['n_high'], 'time')}, {total} in"
         f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
-        f" Half of the waits lasted at most {bounds.interval(whole['p50'], whole['p50_high'])},"
+        f" Half of the waits lasted at most {units.interval(whole['p50'], whole['p50_high'])},"
         f" {_tail(whole)}."
     )
     found += _worst(subject, whole)
@@ -62,8 +62,8 @@ def summary(subject: Subject) -> list[str]:
 def _tail(row: dict[str, Any]) -> str:
     """The worst in a hundred, where there are so many."""
     if row["n"] < 100:
-        return f"the longest {bounds.interval(row['max'], row['max_high'])}"
-    return f"one in a hundred longer than {bounds.interval(row['p99'], row['p99_high'])}"
+        return f"the longest {units.interval(row['max'], row['max_high'])}"
+    return f"one in a hundred longer than {units.interval(row['p99'], row['p99_high'])}"
 
 
 def _unseen(row: dict[str, Any]) -> list[str]:
