@@ -49,7 +49,7 @@ def starved(facts: Facts) -> Iterator[Finding]:
     if more:
         longer = f", one of them {duration(longest)}" if longest > first["wait"] else ""
         may = (
-            f" {several(more, 'more wait')} may have lasted that long{longer}: then it was"
+            f" {several(more, 'more wait')} may have lasted that long{longer}: at most"
             f" {duration(most)} in total."
         )
     text = (

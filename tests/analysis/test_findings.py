@@ -19,6 +19,7 @@ from schedscope.analysis.findings.findings import LEVELS, SCHEMA
 from schedscope.present.headline import gaps, headline
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
+from schedscope.units import duration
 
 SECOND = 1_000_000_000
 STARVED = f"""
@@ -403,4 +404,5 @@ def test_starvation_says_how_many_more_waits_may_have_lasted_that_long(tmp_path:
     row = ss.starvation_summary(trace, by="all").row(0, named=True)
     assert row["n_high"] > row["n"]
     (text,) = ss.findings(trace).filter(topic="starvation")["text"]
-    assert f" {row['n_high'] - row['n']} more waits may have lasted that long." in text
+    may = f" {row['n_high'] - row['n']} more waits may have lasted that long"
+    assert f"{may}: at most {duration(row['total_high'])} in total." in text
