@@ -71,7 +71,7 @@ def wake_chain(
     >>> waits = pl.DataFrame({
     ...     "utid": [2, 3, 4, 3], "cause": ["wake"] * 4, "waker_utid": [1, 2, None, 1],
     ...     "ts_ready": [10, 30, 35, 50], "ts_run": [15, 32, 36, 58], "wait": [5, 2, 1, 8],
-    ...     "cpu": [0] * 4, "queue_cpu": [0] * 4, "censored": ["none"] * 4,
+    ...     "cpu": [0] * 4, "queue_cpu": [0] * 4, "censored": ["none"] * 4, "wait_high": [None] * 4,
     ... })
     >>> threads = pl.DataFrame({
     ...     "utid": range(5), "tid": [0, 11, 12, 13, 14],
