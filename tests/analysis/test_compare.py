@@ -666,7 +666,7 @@ def test_intervals_and_verdicts_agree(seed: int) -> None:
             assert one["better"] is None or outside
 
 
-def test_recordings_of_one_name_are_told_apart(
+def test_recordings_of_one_name_are_distinguished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for folder, number in (("before", 1), ("after", 2)):
