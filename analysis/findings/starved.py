@@ -36,7 +36,8 @@ def starved(facts: Facts) -> Iterator[Finding]:
         return
     more = int((per_thread["n_high"] - per_thread["n"]).sum())
     per_thread = _without(per_thread, others)
-    most, longest = per_thread["total_high"].sum(), per_thread["longest_high"].max()
+    highs = pl.col("total_high").sum(), pl.col("longest_high").max()
+    most, longest = per_thread.select(highs).row(0)
     per_thread = per_thread.filter(pl.col("n") > 0)
     threads, n, total = (
         per_thread.height,
