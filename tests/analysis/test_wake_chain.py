@@ -126,3 +126,5 @@ def test_wait_that_was_not_over_has_no_upper_bound() -> None:
     last = ss.wake_chain(world, utid=utid(world, "hog"))
     bounds = last.select("comm", "wait", "wait_high", "chain_wait", "chain_wait_high").rows()
     assert bounds == [("server", 100, 100, 100, 100), ("db", 50, None, 150, None)]
+    longest = ss.worst_waits(world).filter(pl.col("comm") == "db").select("wait", "wait_high")
+    assert longest.rows() == [(50, None), (10, 10)]
