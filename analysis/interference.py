@@ -247,6 +247,23 @@ def _bounded(
     )
 
 
+def summed(pairs: pl.DataFrame, chosen: pl.DataFrame) -> pl.DataFrame:
+    """A row for each victim (`victim_utid`): `time` and `time_high` of `chosen`, some of its rows.
+
+    `pairs` are all of its rows: together they cannot have more than the victim's unknown time.
+    """
+    unsure = pl.col("kind").cast(pl.String).is_in(["unknown", "no_queue"])
+    doubt = pairs.group_by("victim_utid").agg(
+        doubt=(pl.col("wait_high") - pl.col("wait")).max() + pl.col("time").filter(unsure).sum()
+    )
+    times = chosen.group_by("victim_utid").agg(
+        pl.col("time").sum(), slack=(pl.col("time_high") - pl.col("time")).sum()
+    )
+    return times.join(doubt, on="victim_utid").select(
+        "victim_utid", "time", time_high=pl.col("time") + pl.min_horizontal("slack", "doubt")
+    )
+
+
 _LONG = 1 << 62
 
 

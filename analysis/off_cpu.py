@@ -91,7 +91,8 @@ def off_cpu(
       calls, requests to disks or reasons reported by the kernel;
     * `n`, `total`, `mean`, `p50` ..., `max`: the times from leaving the CPU to being woken that
       were seen from start to end: their number, sum, mean, exact quantiles (nearest rank) and
-      longest (ns; null without such a time);
+      longest (ns; null without such a time). `total_high`, `max_high`: upper bounds, where it is
+      unknown what the threads did, or when a sleep ended;
     * `lock`: the lock for which threads slept longest in these sleeps (`futex ADDRESS (pid)`, or a
       lock of the kernel); `lock_time`: how long (ns); `released_by`: who released it at the end of
       most of that time, `timeout` or `signal` if no thread did, `unknown` if none of these is
@@ -143,9 +144,14 @@ def off_cpu(
             locks = worded(trace, lock_waits(trace, times))
         times = times.join(threads, on="utid", how="left" if where is None else "inner")
         found = _sums_of_held(times.collect(), keys, shares)
+        found = _with_upper(trace, found, times, threads, of_thread, keys)
     else:
         chosen = where is not None
         found = _sums(trace, threads.collect(), of_thread, shares, chosen=chosen)
+        times = _times(trace, trace.states).join(
+            threads, on="utid", how="inner" if chosen else "left"
+        )
+        found = _with_upper(trace, found, times, threads, of_thread, [*of_thread, "state"])
         found = found.with_columns(pl.lit(None, dtype).alias(n) for n, dtype in _REASON.items())
     if locks is None or locks.is_empty():
         found = found.with_columns(
@@ -159,7 +165,7 @@ def off_cpu(
         found = found.join(_most(slept, keys).collect(), on=keys, how="left", nulls_equal=True)
     return found.select(
         *keys,
-        *("n", "total", "mean", *map(column_name, shares), "max"),
+        *("n", "total", "total_high", "mean", *map(column_name, shares), "max", "max_high"),
         *("lock", "lock_time", "released_by", "n_censored", "n_excluded"),
     ).sort("total", *keys, descending=[True, *(False for _ in keys)], nulls_last=True)
 
@@ -183,6 +189,46 @@ def _times(trace: Trace, states: pl.LazyFrame) -> pl.LazyFrame:
         .with_columns(pl.col("state").cast(STATE), excluded=cut)
         .with_columns(censored=~cut & (pl.col("end").cast(END) != "woken"))
         .select("utid", "ts", "dur", "state", "censored", "excluded")
+    )
+
+
+def _with_upper(
+    trace: Trace,
+    found: pl.DataFrame,
+    times: pl.LazyFrame,
+    threads: pl.LazyFrame,
+    of_thread: list[str],
+    keys: list[str],
+) -> pl.DataFrame:
+    """With `total_high` and `max_high`: as if the threads slept wherever it is not known.
+
+    Any row of a group of threads may have all of their unknown time. A sleep that goes on when the
+    window ends did not end in it, and is in no figure.
+    """
+    dur = pl.col("dur").cast(pl.Int64)
+    hidden = (
+        trace.states.filter(pl.col("state").cast(STATE) == "unknown", pl.col("utid") >= trace.ncpu)
+        .group_by("utid")
+        .agg(hidden=dur.sum(), span=dur.max())
+        .join(threads, on="utid", how="inner")
+    )
+    sums = [pl.col("hidden").sum(), pl.col("span").max()]
+    if of_thread:
+        of_group = hidden.group_by(of_thread).agg(sums).collect()
+        found = found.join(of_group, on=of_thread, how="left", nulls_equal=True)
+    else:
+        found = found.join(hidden.select(sums).collect(), how="cross")
+    lost = {"lost": pl.lit(0, pl.Int64), "longest": pl.lit(0, pl.Int64)}
+    if found["n_censored"].sum():
+        within = pl.col("ts") + dur < trace.window[1]
+        rows = times.filter(pl.col("censored"), within)
+        of_row = rows.group_by(keys).agg(lost=dur.sum(), longest=dur.max()).collect()
+        found = found.join(of_row, on=keys, how="left", nulls_equal=True)
+        lost = {name: pl.col(name).fill_null(0) for name in lost}
+    span = pl.col("span").fill_null(0) + lost["longest"]
+    return found.with_columns(
+        total_high=pl.col("total") + pl.col("hidden").fill_null(0) + lost["lost"],
+        max_high=pl.when(span > 0).then(pl.max_horizontal("max", span)).otherwise("max"),
     )
 
 

@@ -19,7 +19,9 @@ from schedscope.errors import UsageError
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
 
-_CHAIN = pl.Schema({"row": pl.UInt32, "hops": pl.UInt32, "chain_wait": pl.Int64})
+_CHAIN = pl.Schema(
+    {"row": pl.UInt32, "hops": pl.UInt32, "chain_wait": pl.Int64, "chain_wait_high": pl.Int64}
+)
 
 
 COMMAND = Command(
@@ -53,9 +55,11 @@ def wake_chain(
     * `waker_comm`, `waker_tid`, `waker_utid`: who woke it;
     * `comm`, `tid`, `utid`: the thread; `cpu`: where it then ran, or on whose queue it was when
       last seen;
-    * `wait`, `ts_run`: how long it then waited for a CPU (ns; a lower bound if it had got none when
-      last observed; null if not known), and when that ended (null if it was not seen to end);
-    * `chain_wait`: the sum of the waits after the wakeups that led here, this one included (ns).
+    * `wait`, `wait_high`, `ts_run`: how long it then waited for a CPU, at least and at most (ns;
+      null if not known, or if nothing bounds it), and when that ended (null if it was not seen to
+      end);
+    * `chain_wait`, `chain_wait_high`: the sum of the waits after the wakeups that led here, this
+      one included (ns).
 
     Times are as in `Trace.between`; without `since` and `until` they are those of the window.
     Wakeups of threads that already ran or waited began no wait, and have no row.
@@ -67,7 +71,7 @@ def wake_chain(
     >>> waits = pl.DataFrame({
     ...     "utid": [2, 3, 4, 3], "cause": ["wake"] * 4, "waker_utid": [1, 2, None, 1],
     ...     "ts_ready": [10, 30, 35, 50], "ts_run": [15, 32, 36, 58], "wait": [5, 2, 1, 8],
-    ...     "cpu": [0] * 4, "queue_cpu": [0] * 4, "censored": ["none"] * 4,
+    ...     "cpu": [0] * 4, "queue_cpu": [0] * 4, "censored": ["none"] * 4, "wait_high": [None] * 4,
     ... })
     >>> threads = pl.DataFrame({
     ...     "utid": range(5), "tid": [0, 11, 12, 13, 14],
@@ -109,6 +113,7 @@ def wake_chain(
         )
         .select(
             "ts_ready", "ts_run", "wait",
+            wait_high=pl.when(pl.col("censored") == "none").then("wait").otherwise("wait_high"),
             cpu=pl.coalesce("cpu", "queue_cpu"),
             waker_utid=pl.col("waker_utid").cast(pl.UInt32),
             utid=pl.col("utid").cast(pl.UInt32),
@@ -124,22 +129,23 @@ def wake_chain(
         .join(wakers, on="waker_utid", how="left", maintain_order="left")
         .select(
             "ts_ready", "hops", "waker_comm", "waker_tid", "waker_utid", "comm", "tid", "utid",
-            "cpu", "wait", "ts_run", "chain_wait",
+            "cpu", "wait", "wait_high", "ts_run", "chain_wait", "chain_wait_high",
         )
     )  # fmt: skip
 
 
 def _followed(woken: pl.DataFrame, utid: int) -> pl.DataFrame:
     """Which rows of `woken` belong to the chain, how far from its start, after which waits."""
-    chain: dict[int, tuple[int, int]] = {utid: (0, 0)}
+    chain: dict[int, tuple[int, int, int | None]] = {utid: (0, 0, 0)}
     rows = []
-    for row, waker, who, wait in woken.select("row", "waker_utid", "utid", "wait").iter_rows():
+    names = ("row", "waker_utid", "utid", "wait", "wait_high")
+    for row, waker, who, wait, high in woken.select(names).iter_rows():
         if (before := chain.get(waker)) is not None:
-            hops, waited = before[0] + 1, before[1] + (wait or 0)
-            chain[who] = hops, waited
-            rows.append((row, hops, waited))
+            most = None if before[2] is None or high is None else before[2] + high
+            chain[who] = before[0] + 1, before[1] + (wait or 0), most
+            rows.append((row, *chain[who]))
         elif who == utid:
-            chain[utid] = 0, 0
+            chain[utid] = 0, 0, 0
         else:
             # Any other waker ends the membership: what it does now follows from that wakeup.
             chain.pop(who, None)

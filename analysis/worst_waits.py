@@ -21,6 +21,7 @@ _COLUMNS = (
     "ts_ready",
     "ts_run",
     "wait",
+    "wait_high",
     "placement",
     "queue",
     "cpu",
@@ -36,12 +37,13 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     """One row per wait for a CPU, the `n` longest first, open ones included.
 
     For a wait that was still open when last observed (`censored` is
-    "right") `wait` is what it had reached: a lower bound, and `ts_run` is null.
+    "right") `wait` is what it had reached, at least, and `wait_high` at most (null where nothing
+    bounds it); `ts_run` is null.
     Waits whose start was not recorded have no length and are left out.
 
     Returns `comm`, `tid` of the waiting thread, `cause`, `ts_ready` and `ts_run` (its start and
-    end), `wait` with its parts `placement` and `queue` (ns), `cpu` (where it ran, or waited),
-    `prev_cpu`, `waker_comm`, `waker_tid`, `prio`, `censored`, `utid`, `waker_utid`.
+    end), `wait` and `wait_high`, its parts `placement` and `queue` (ns), `cpu` (where it ran, or
+    waited), `prev_cpu`, `waker_comm`, `waker_tid`, `prio`, `censored`, `utid`, `waker_utid`.
     """
     count("n", n, "waits")
     # A table from elsewhere may give a length to a wait whose start it does not know.
@@ -59,4 +61,6 @@ def worst_waits(trace: Trace, n: int = 20, *, where: pl.Expr | None = None) -> p
     wakers = trace.threads.select(waker_utid="utid", waker_comm="comm", waker_tid="tid").collect()
     joined = longest.join(wakers, on="waker_utid", how="left", maintain_order="left")
     first = [name for name in _COLUMNS if not name.endswith("utid")]
+    measured = pl.col("censored") == "none"
+    joined = joined.with_columns(wait_high=pl.when(measured).then("wait").otherwise("wait_high"))
     return joined.select(*first, "waker_comm", "waker_tid", "utid", "waker_utid")

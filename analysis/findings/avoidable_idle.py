@@ -14,7 +14,7 @@ from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed
 from schedscope.analysis.findings.quotas import quotas_named
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
-from schedscope.units import duration, percent, printable, several
+from schedscope.units import duration, interval, percent, printable, several
 
 STRETCHES = 8
 """Stretches of wasted time that the report lists."""
@@ -34,26 +34,26 @@ def wasted(facts: Facts) -> Iterator[Finding]:
     threads = every.head(20)
     stayed, (held, quota) = _stayed(facts, threads), _held(facts, every)
     sure = "that may use them " if not stayed and not held else ""
-    least = "at least " if row["wasted_high"] > row["wasted"] else ""
     if facts.where is None:
-        cost = row["wasted"] - held
+        cost, high = row["wasted"] - held, row["wasted_high"]
+        shares = row["wasted_idle_frac"], row["wasted_idle_frac_high"]
         text = (
-            f"CPUs were idle for {least}{duration(row['wasted'])}"
-            f" ({percent(row['wasted_idle_frac'])} of all idle time) while threads {sure}waited"
+            f"CPUs were idle for {interval(row['wasted'], high)}"
+            f" ({interval(*shares, percent)} of all idle time) while threads {sure}waited"
             " elsewhere."
         )
     else:
-        waited = int(every["avoidable"].sum())
+        waited, high = every.select(pl.col("avoidable", "avoidable_high").sum()).row(0)
         cost = waited - held
         which = "that they may use " if not stayed and not held else ""
         text = (
-            f"{several(every.height, 'selected thread')} waited {least}{duration(waited)} in total"
+            f"{several(every.height, 'selected thread')} waited {interval(waited, high)} in total"
             f" while other CPUs {which}were idle."
         )
     worst = facts.ask(work_conservation, by="comm")
     if worst.height and worst["avoidable"][0]:
-        name, time = worst.select("comm", "avoidable").row(0)
-        text += f" Threads named {printable(name or '?')} waited most: {duration(time)}."
+        name, *times = worst.select("comm", "avoidable", "avoidable_high").row(0)
+        text += f" Threads named {printable(name or '?')} waited most: {interval(*times)}."
     if stayed:
         text += (
             f" But {listed(stayed)} ran on one CPU only: if they were pinned there"
@@ -62,7 +62,8 @@ def wasted(facts: Facts) -> Iterator[Finding]:
         )
     if cost > 0:
         worst_one = _idle_longest(facts)
-        yield Finding("avoidable idle time", cost, text + quota, "work-conservation", *worst_one)
+        place = (cost, text + quota, "work-conservation", *worst_one)
+        yield Finding("avoidable idle time", *place, cost_high=high)
 
 
 def _idle_longest(facts: Facts) -> tuple[Any, ...]:

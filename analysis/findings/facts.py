@@ -20,18 +20,6 @@ if TYPE_CHECKING:
     from schedscope.store.trace import Trace
 
 
-def wanted(trace: Trace, threads: pl.Series) -> tuple[int, int]:
-    """For how long some threads (`utid`) ran and waited for a CPU, ns."""
-    sums = (
-        trace.states.filter(pl.col("utid").is_in(threads.implode()))
-        .group_by(pl.col("state").cast(pl.String))
-        .agg(pl.col("dur").sum())
-        .collect()
-    )
-    found = dict(sums.iter_rows())
-    return found.get("running", 0), found.get("runnable", 0)
-
-
 class Facts:
     """A trace, and the threads that findings should be about."""
 

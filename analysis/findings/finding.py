@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 WORTH = 0.01
@@ -22,6 +22,8 @@ class Finding:
     dur: int | None = None
     utid: int | None = None
     cpu: int | None = None
+    cost_high: int = field(default=0, kw_only=True)
+    """What it costs at most, where that is more than `cost`."""
     level: Literal["violated", "note"] | None = None
     """Set where it does not follow from the cost."""
     worth: float = WORTH

@@ -42,6 +42,7 @@ SCHEMA = {
     "topic": pl.String,
     "level": pl.String,
     "cost": pl.Int64,
+    "cost_high": pl.Int64,
     "cost_frac": pl.Float64,
     "text": pl.String,
     "command": pl.String,
@@ -98,8 +99,9 @@ def findings(
       events; `context` for overload, which explains other findings and is not a fault of the
       scheduler; else `note`. Fairness is always a `note`, because no trace shows all of it, and so
       is disk;
-    * `cost`: thread or CPU time that the finding concerns, ns; `cost_frac`: the same relative to
-      the window times the number of CPUs. Many threads can wait at once, so it may exceed 1;
+    * `cost`: thread or CPU time that the finding concerns, at least, and `cost_high` at most, ns;
+      `cost_frac`: the former relative to the window times the number of CPUs. Many threads can
+      wait at once, so it may exceed 1;
     * `text`: a sentence with numbers; `command`: the command that shows its table (append the
       input); `advice`: what to try; `whatif`: the command that tests the advice in simulation, null
       where there is none;
@@ -152,6 +154,7 @@ def _row(finding: Finding, capacity: int, room: int) -> dict[str, Any] | None:
         "topic": finding.topic,
         "level": "context" if finding.context else level,
         "cost": finding.cost,
+        "cost_high": max(finding.cost, finding.cost_high),
         "cost_frac": finding.cost / capacity,
         "text": finding.text,
         "command": finding.command,

@@ -10,11 +10,11 @@ import polars as pl
 
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.finding import Finding, option
-from schedscope.analysis.interference import interference
+from schedscope.analysis.interference import interference, summed
 from schedscope.analysis.shares.group_weights import Deciding, GroupWeights
 from schedscope.analysis.threads.memberships import unsettled
 from schedscope.analysis.weights import weights
-from schedscope.units import duration, printable, several
+from schedscope.units import interval, printable, several
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -46,9 +46,9 @@ def lower_weight(
     if not victims:
         return
     of_victim = known.rename(lambda name: f"victim_{name}")
+    every = interference(trace, by="thread", where=pl.col("utid").is_in(victims))
     pairs = (
-        interference(trace, by="thread", where=pl.col("utid").is_in(victims))
-        .filter(pl.col("kind") == "thread")
+        every.filter(pl.col("kind") == "thread")
         .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
         .join(known, on="utid")
         .join(of_victim, on="victim_utid")
@@ -60,21 +60,22 @@ def lower_weight(
         both = pair["victim_utid"], pair["utid"]
         found = groups.compare(pair["victim_cgroup"], pair["cgroup"], own, both)
         if found is not None and found.other >= _STEP * found.one:
-            rows.append((pair["victim_utid"], pair["time"], pair, found))
-    behind: dict[int, int] = {}
-    for utid, time, _, _ in rows:
-        behind[utid] = behind.get(utid, 0) + time
-    behind = {utid: time for utid, time in behind.items() if time >= _WAITED * trace.duration}
-    if not behind:
+            rows.append((pair, found))
+    heavier = pl.DataFrame([pair for pair, _ in rows], schema=pairs.schema)
+    behind = summed(every.with_columns(pl.col("victim_utid").cast(pl.UInt32)), heavier)
+    behind = behind.filter(pl.col("time") >= _WAITED * trace.duration)
+    if behind.is_empty():
         return
-    worst = max(behind, key=lambda utid: (behind[utid], -utid))
-    time, pair, found = max(
-        ((time, pair, found) for utid, time, pair, found in rows if utid == worst),
-        key=lambda row: row[0],
+    behind = behind.sort("time", "victim_utid", descending=[True, False])
+    worst, *times = behind.row(0)
+    pair, found = max(
+        (row for row in rows if row[0]["victim_utid"] == worst), key=lambda row: row[0]["time"]
     )
+    cost, most = behind.select(pl.col("time", "time_high").sum()).row(0)
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']}) waited"
-        f" {duration(behind[worst])} behind threads of larger weight, {duration(time)} of it behind"
+        f" {interval(*times)} behind threads of larger weight,"
+        f" {interval(pair['time'], min(pair['time_high'], times[1]))} of it behind"
         f" {printable(pair['comm'] or '?')} ({pair['tid']}): {_whose(pair, found)}."
     )
     if len(behind) > 1:
@@ -88,8 +89,8 @@ def lower_weight(
         # A session's only setting is its nice level, which `whatif` does not change.
         options = option("set-weight", found.group, found.other)
     yield Finding(
-        "weight", sum(behind.values()), text, f"interference --comm {comm}", level="note",
-        utid=worst, whatif=options,
+        "weight", cost, text, f"interference --comm {comm}", level="note",
+        utid=worst, cost_high=most, whatif=options,
     )  # fmt: skip
 
 

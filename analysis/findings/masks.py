@@ -12,11 +12,11 @@ from schedscope.analysis.cpus.topology import cpu_text, cpus_of
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
 from schedscope.analysis.findings.quotas import throttled_of
-from schedscope.analysis.interference import interference
+from schedscope.analysis.interference import interference, summed
 from schedscope.analysis.isolation import isolated_cpus, isolation_leaks
 from schedscope.analysis.threads.same_names import SameNames
 from schedscope.analysis.work_conservation import work_conservation
-from schedscope.units import duration, printable, several
+from schedscope.units import duration, interval, printable, several
 
 
 def masked(facts: Facts) -> Iterator[Finding]:
@@ -76,18 +76,20 @@ def crowded(facts: Facts) -> Iterator[Finding]:
         return
     victims = (
         behind.group_by("victim_utid", "victim_comm")
-        .agg(pl.col("time").sum(), pl.col("comm", "utid").sort_by("time", "utid").last())
+        .agg(pl.col("comm", "utid").sort_by("time", "utid").last())
         .rename({"comm": "by", "utid": "by_utid"})
+        .join(summed(rows, behind), on="victim_utid")
         .sort("time", "victim_utid", descending=[True, False])
     )
     worst, total = victims.row(0, named=True), int(victims["time"].sum())
+    most = int(victims["time_high"].sum())
     one, names = victims.height == 1, once(SameNames, facts.trace)
     text = (
         f"{several(victims.height, 'thread')} that may use only one CPU waited"
-        f" {duration(total)} for it behind threads that also ran elsewhere."
+        f" {interval(total, most)} for it behind threads that also ran elsewhere."
         f" {'It is' if one else 'Worst affected:'} {printable(worst['victim_comm'] or '?')}"
         f"{names.whose([worst['victim_utid']])}, which waited"
-        f" {'' if one else duration(worst['time']) + ', '}"
+        f" {'' if one else interval(worst['time'], worst['time_high']) + ', '}"
         f"mostly behind {printable(worst['by'] or '?')}{names.whose([worst['by_utid']])}."
     )
     command = f"interference --comm '{worst['victim_comm']}'"
@@ -96,7 +98,7 @@ def crowded(facts: Facts) -> Iterator[Finding]:
     rest = [cpu for cpu in cpus_of(facts.trace) if str(cpu) != own]
     whatif = option("pin", worst["by"], cpu_text(rest))
     utid = worst["victim_utid"]
-    yield Finding("crowding", total, text, command, utid=utid, whatif=whatif)
+    yield Finding("crowding", total, text, command, utid=utid, cost_high=most, whatif=whatif)
 
 
 def outside(facts: Facts) -> Iterator[Finding]:

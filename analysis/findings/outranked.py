@@ -9,10 +9,10 @@ import polars as pl
 from schedscope.analysis.asking.memo import once
 from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, option
-from schedscope.analysis.interference import interference
+from schedscope.analysis.interference import interference, summed
 from schedscope.analysis.threads.levels import FAIR_PRIOS, linux_priorities
 from schedscope.analysis.threads.same_names import SameNames
-from schedscope.units import duration, percent, printable, several
+from schedscope.units import interval, percent, printable, several
 
 _WAITED = 0.1
 """Of the window: real-time threads are meant to run first, and most of them do so for little."""
@@ -67,10 +67,11 @@ def outranked(facts: Facts) -> Iterator[Finding]:
     waited = facts.mine(waited).sort("wait", "utid", descending=[True, False]).head(_VICTIMS)
     if waited.is_empty():
         return
+    every = interference(
+        trace, by="thread", where=pl.col("utid").is_in(waited["utid"].implode())
+    ).with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
     pairs = (
-        interference(trace, by="thread", where=pl.col("utid").is_in(waited["utid"].implode()))
-        .filter(pl.col("kind") == "thread")
-        .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
+        every.filter(pl.col("kind") == "thread")
         .join(strict, on="utid")
         .join(waited.rename({"utid": "victim_utid"}).drop("wait"), on="victim_utid")
         .filter(pl.col("worst") < pl.col("own"))
@@ -90,15 +91,17 @@ def outranked(facts: Facts) -> Iterator[Finding]:
         .row(0, named=True)
     )
     names = once(SameNames, trace)
-    victims = pairs.unique("victim_utid")
+    victims = summed(every, pairs)
+    behind = victims.filter(victim_utid=pair["victim_utid"])["time", "time_high"].row(0)
+    cost, high = victims.select(pl.col("time", "time_high").sum()).row(0)
     name = printable(pair["comm"] or "?")
-    most = duration(pair["time"])
-    if most == duration(pair["behind"]):
+    most = interval(pair["time"], min(pair["time_high"], behind[1]))
+    if most == interval(*behind):
         most = "All" if pair["time"] == pair["behind"] else "Nearly all"
     text = (
         f"{printable(pair['victim_comm'] or '?')} ({pair['victim_tid']})"
         f"{names.whose([pair['victim_utid']])} waited"
-        f" {duration(pair['behind'])} behind real-time threads, which run before all others"
+        f" {interval(*behind)} behind real-time threads, which run before all others"
         f" whatever their weights. {most} of it was behind {name} ({pair['tid']})"
         f"{names.whose([pair['utid']])},"
         f" {_level(pair['worst'])}, which took {percent(on['dur'] / trace.duration)} of the time"
@@ -108,8 +111,8 @@ def outranked(facts: Facts) -> Iterator[Finding]:
         text += f" So did {several(victims.height - 1, 'other thread')}."
     whatif = option("set-class", str(pair["tid"]), "fair") if pair["tid"] else None
     yield Finding(
-        "real-time", int(victims["behind"].sum()), text, f"interference --tid {pair['victim_tid']}",
-        utid=pair["victim_utid"], whatif=whatif,
+        "real-time", cost, text, f"interference --tid {pair['victim_tid']}",
+        utid=pair["victim_utid"], cost_high=high, whatif=whatif,
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding, listed, option
 from schedscope.analysis.threads.memberships import BLIND_TO_MOVES
 from schedscope.analysis.wait_breakdown import throttled_times, wait_breakdown
-from schedscope.units import count, duration, printable, several
+from schedscope.units import count, duration, interval, printable, several
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
@@ -82,7 +82,8 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     """How much of its threads' waiting that was."""
     own = _held_by(facts, group)
     found = once(wait_breakdown, facts.trace, by="utid").filter(pl.col("utid").is_in(own))
-    waited, (seen, most) = int(found["wait"].sum()), _seen(facts, group, own, found)
+    waited = interval(*found.select(pl.col("wait", "wait_high").sum()).row(0))
+    seen, most = _seen(facts, group, own, found)
     untimed = facts.throttling.held[own[0]]
     if not (seen or (most and not untimed)):
         return " This trace does not show when; the waits of these threads include it."
@@ -92,7 +93,7 @@ def _throttled_waits(facts: Facts, group: dict[str, Any]) -> str:
     else:
         how_much = f"at least {duration(seen)}" if seen else f"at most {duration(most)}"
     return (
-        f" Throttling accounts for {how_much} of the {duration(waited)} that they"
+        f" Throttling accounts for {how_much} of the {waited} that they"
         " waited for a CPU, whatever ran meanwhile."
     )
 

@@ -10,7 +10,7 @@ from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.heavier import heavier
 from schedscope.analysis.starvation.starvation import starvation, starvation_summary
-from schedscope.units import count, duration, nanoseconds, printable, several
+from schedscope.units import count, duration, interval, nanoseconds, printable, several
 
 EPISODES = 200
 """Episodes of starvation that are looked at one by one."""
@@ -35,7 +35,10 @@ def starved(facts: Facts) -> Iterator[Finding]:
     if rows.is_empty():
         return
     more = int((per_thread["n_high"] - per_thread["n"]).sum())
-    per_thread = _without(per_thread, others).filter(pl.col("n") > 0)
+    per_thread = _without(per_thread, others)
+    highs = pl.col("total_high").sum(), pl.col("longest_high").max()
+    most, longest = per_thread.select(highs).row(0)
+    per_thread = per_thread.filter(pl.col("n") > 0)
     threads, n, total = (
         per_thread.height,
         int(per_thread["n"].sum()),
@@ -43,11 +46,17 @@ def starved(facts: Facts) -> Iterator[Finding]:
     )
     unfinished = per_thread["n_censored"].sum() > 0
     first = rows.row(0, named=True)
-    may = f" {several(more, 'more wait')} may have lasted that long." if more else ""
+    in_total, may = interval(total, total if more else most), ""
+    if more:
+        longer = f", one of them {duration(longest)}" if longest > first["wait"] else ""
+        may = (
+            f" {several(more, 'more wait')} may have lasted that long{longer}: at most"
+            f" {duration(most)} in total."
+        )
     text = (
         f"{several(threads, 'thread')} starved: {several(n, 'wait')} of"
         f" {duration(nanoseconds(facts.threshold))} or more,"
-        f" {'at least ' if unfinished else ''}{duration(total)} in total."
+        f" {'at least ' if unfinished else ''}{in_total} in total."
         f"{may}"
         f" The longest: {first['story']}."
     )
@@ -66,20 +75,20 @@ def starved(facts: Facts) -> Iterator[Finding]:
         )
     if threads > 1:
         # Several threads may have one name.
-        longest = [
+        worst = [
             f"{printable(comm or '?')} ({tid}) {duration(starved)}"
             for comm, tid, starved in per_thread.sort("total", "utid", descending=[True, False])
             .head(_NAMED)
             .select("comm", "tid", "total")
             .iter_rows()
         ]
-        text += f" Longest in total: {', '.join(longest)}."
+        text += f" Longest in total: {', '.join(worst)}."
     inversion = int(rows["inversion"].sum())
     if inversion > 0.01 * int(rows["wait"].sum()):
         text += f" For {duration(inversion)} they waited behind threads of worse priority."
     yield Finding(
         "starvation", total, text, "starvation", first["ts"], first["dur"],
-        utid=first["utid"],
+        utid=first["utid"], cost_high=most,
         whatif=heavier(facts.trace, int(first["utid"]), first["culprit"]),
     )  # fmt: skip
 
@@ -95,4 +104,5 @@ def _without(per_thread: pl.DataFrame, episodes: pl.DataFrame) -> pl.DataFrame:
         n=pl.col("n") - pl.col("less_n").fill_null(0),
         n_censored=pl.col("n_censored") - pl.col("less_censored").fill_null(0),
         total=pl.col("total") - pl.col("less_total").fill_null(0),
+        total_high=pl.col("total_high") - pl.col("less_total").fill_null(0),
     )

@@ -13,7 +13,7 @@ from schedscope.analysis.findings.facts import Facts
 from schedscope.analysis.findings.finding import Finding
 from schedscope.analysis.findings.heavier import heavier
 from schedscope.analysis.shares.group_weights import GroupWeights, group_weights
-from schedscope.units import duration, nanoseconds, printable, several
+from schedscope.units import interval, nanoseconds, printable, several
 
 _LAG = 0.1
 """Shortfalls of service below this share of the window are in the table only, as are those
@@ -45,19 +45,22 @@ def unfair(facts: Facts) -> Iterator[Finding]:
     jain = jain_of(known).filter(pl.col("sharing") == worst["sharing"]).row(0, named=True)
     text = (
         f"{printable(worst['comm'] or '?')} ({worst['tid']}) received"
-        f" {duration(worst['running'])} of the {duration(worst['due'])} of CPU time due to it by"
+        f" {interval(worst['running'], worst['running_high'])} of the"
+        f" {interval(worst['due'], worst['due_high'])} of CPU time due to it by"
         " weight."
     )
-    if worst["unknown"]:
-        text += f" What it did for another {duration(worst['unknown'])} is unknown."
     if jain["jain"] is not None:
+        fair = interval(jain["jain"], jain["jain_high"], "{:.2f}".format)
         text += (
             f" Jain's index of the {several(jain['n'], 'thread')} of class"
-            f" {worst['sharing']} is {jain['jain']:.2f} (1 if all are treated alike)."
+            f" {worst['sharing']} is {fair} (1 if all are treated alike)."
         )
     if counted:
         text += " Weights of control groups and sessions are included."
     else:
         text += " Weights of control groups and sessions are not included and may be the reason."
     more = heavier(facts.trace, worst["utid"])
-    yield Finding("fairness", lag, text, "fairness", utid=worst["utid"], level="note", whatif=more)
+    yield Finding(
+        "fairness", lag, text, "fairness", utid=worst["utid"], cost_high=round(worst["lag_high"]),
+        level="note", whatif=more,
+    )  # fmt: skip

@@ -155,17 +155,39 @@ def _wakings(trace: Trace) -> pl.LazyFrame:
 
 def _looks(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
     """When threads asked for input: `utid`, `what` (read or poll), `entered`, `returned`, `woken`
-    (when it was woken in the call; null if it did not sleep there)."""
+    (when it was woken in the call; null if it did not sleep there), `room` (the thread that woke it
+    was reading itself: it made room in the socket, and the input came some time before the woken
+    thread ran, which is `woken` then)."""
+    reads = [n for n, name in names(trace.info.get("machine")).items() if name in _READS]
+    before = trace.system_calls.select(
+        waker="utid", at="ts",
+        reading=(pl.col("step").cast(pl.String) == "enter") & pl.col("number").is_in(reads),
+    )  # fmt: skip
+    wakings = (
+        trace.waits.filter(pl.col("ts_waking").is_not_null())
+        .select("utid", "ts_run", woken="ts_waking", waker="waker_utid")
+        .sort("woken")
+        .join_asof(
+            before.sort("at"), left_on="woken", right_on="at", by="waker", strategy="backward",
+            check_sortedness=False,
+        )
+        .select("utid", "woken", "ts_run", room=pl.col("reading").fill_null(value=False))
+    )  # fmt: skip
     return (
         calls.lazy()
         .filter(pl.col("what").is_in(["read", "poll"]))
         .select("utid", "what", "entered", "returned")
         .join_asof(
-            _wakings(trace).select("utid", "woken").sort("woken"),
+            wakings,
             left_on="returned", right_on="woken", by="utid", strategy="backward",
             coalesce=False, check_sortedness=False,
         )
-        .with_columns(woken=pl.when(pl.col("woken") > pl.col("entered")).then("woken"))
+        .with_columns(inside=pl.col("woken") > pl.col("entered"))
+        .with_columns(
+            woken=pl.when("inside").then(pl.when("room").then("ts_run").otherwise("woken")),
+            room=pl.col("room") & pl.col("inside"),
+        )
+        .drop("inside", "ts_run")
         .collect()
     )  # fmt: skip
 
@@ -173,11 +195,15 @@ def _looks(trace: Trace, calls: pl.DataFrame) -> pl.DataFrame:
 def _begun(found: pl.DataFrame, looks: pl.DataFrame) -> pl.DataFrame:
     """With `ts`, when the thread was woken for it, or else entered the read: then `at_least`."""
     reads = looks.filter(pl.col("what") == "read").select(
-        "utid", reads="returned", woken_in_read="woken"
+        "utid", reads="returned", woken_in_read="woken", room_in_read="room"
     )
     # The thread's previous poll, unless it read something since.
-    before = looks.select("utid", before="what", polled="returned", woken_in_poll="woken")
-    in_poll = pl.when(pl.col("before") == "poll").then("woken_in_poll")
+    before = looks.select(
+        "utid", before="what", polled="returned", woken_in_poll="woken", room_in_poll="room"
+    )
+    in_poll = pl.when(pl.col("before") == "poll")
+    read = pl.col("woken_in_read").is_not_null()
+    room = pl.when(read).then("room_in_read").otherwise(in_poll.then("room_in_poll"))
     return (
         found.sort("read", maintain_order=True)
         .join_asof(
@@ -189,8 +215,11 @@ def _begun(found: pl.DataFrame, looks: pl.DataFrame) -> pl.DataFrame:
             before, left_on="entered", right_on="polled", by="utid", strategy="backward",
             coalesce=False, check_sortedness=False,
         )
-        .with_columns(woken=pl.coalesce("woken_in_read", in_poll))
-        .with_columns(ts=pl.coalesce("woken", "entered"), at_least=pl.col("woken").is_null())
+        .with_columns(woken=pl.coalesce("woken_in_read", in_poll.then("woken_in_poll")), room=room)
+        .with_columns(
+            ts=pl.coalesce("woken", "entered"),
+            at_least=pl.col("woken").is_null() | pl.col("room").fill_null(value=False),
+        )
     )  # fmt: skip
 
 

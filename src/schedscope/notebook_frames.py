@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import polars as pl
 
 from schedscope import units
-from schedscope.present.bounds import upper_bounds, with_intervals
+from schedscope.present.bounds import upper_bounds
 from schedscope.present.columns import Column, choose, conventional
 from schedscope.present.compare_table import difference_columns, worded_differences
 from schedscope.present.html_table import html_headline, html_table
@@ -149,7 +149,6 @@ def shown(frame: pl.DataFrame, source: Source) -> str:
         plain = worded_differences(plain, several=len(others) > 1)
         table = html_table(plain, difference_columns(plain, ["first", *others]))
     else:
-        plain = with_intervals(plain, question=source.question)
         table = html_table(plain, columns(plain, source))
     rest = len(frame) - len(plain)
     notes = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
 from numbers import Integral, Real
 
@@ -90,15 +91,41 @@ def percent(fraction: float | None) -> str:
     return f"{100 * fraction:.{2 if abs(fraction) < 0.01 else 1}f} %"
 
 
-def cost(ns: float, fraction: float) -> str:
+def interval(low: float | None, high: float | None, text: Callable[[float], str] = duration) -> str:
+    """A time, or the two between which it is; or another amount, with its `text`.
+
+    >>> interval(573_000_000, 573_000_000), interval(573_000_000, None)
+    ('573 ms', '>= 573 ms')
+    >>> interval(34_900_000_000, 46_600_000_000), interval(999_000, 1_000_000)
+    ('34.9 to 46.6 s', '999 µs to 1.00 ms')
+    >>> interval(None, None), interval(0, 20_000), interval(None, 20_000)
+    ('-', '<= 20.0 µs', '<= 20.0 µs')
+    """
+    if low is None:
+        return "-" if high is None else f"<= {text(high)}"
+    least = text(low)
+    if high is None:
+        return f">= {least}"
+    most = text(high)
+    if least == most:
+        return least
+    if low == 0:
+        return f"<= {most}"
+    number, _, unit = least.partition(" ")
+    return f"{number if unit == most.partition(' ')[2] else least} to {most}"
+
+
+def cost(ns: int, high: int, fraction: float, of: str = ", {} of the machine's time") -> str:
     """Time that a finding concerns, and its share of the CPUs' time where that is one.
 
     Threads that wait at the same time wait for more than all CPUs have.
 
-    >>> cost(354e6, 0.032), cost(162e9, 14.63)
-    ("354 ms, 3.2 % of the machine's time", '162 s')
+    >>> cost(354_000_000, 354_000_000, 0.032), cost(11_400_000_000, 11_900_000_000, 5.7)
+    ("354 ms, 3.2 % of the machine's time", '11.4 to 11.9 s')
     """
-    return duration(ns) + (f", {percent(fraction)} of the machine's time" if fraction <= 1 else "")
+    most = fraction * high / ns if ns else fraction
+    share = of.format(interval(fraction, most, percent)) if most <= 1 else ""
+    return interval(ns, high) + share
 
 
 def size(n: float) -> str:

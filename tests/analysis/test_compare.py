@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from itertools import pairwise
 from pathlib import Path
 
@@ -662,3 +663,16 @@ def test_intervals_and_verdicts_agree(seed: int) -> None:
             outside = one["lower"] > 0 or one["upper"] < 0
             assert outside == (one["verdict"] in ("more", "less"))
             assert one["better"] is None or outside
+
+
+def test_recordings_of_one_name_are_distinguished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder, number in (("before", 1), ("after", 2)):
+        source = FIXTURES / f"linux-slice-default-{number}.capture"
+        shutil.copytree(source, tmp_path / folder / "run.capture")
+    paths = [str(tmp_path / folder / "run.capture") for folder in ("before", "after")]
+    assert cli.main(["compare", *paths, "--cache", str(tmp_path), "--top", "0"]) == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert first.startswith("A: before/run.capture · ")
+    assert second.startswith("B: after/run.capture · ")

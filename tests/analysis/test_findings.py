@@ -19,6 +19,7 @@ from schedscope.analysis.findings.findings import LEVELS, SCHEMA
 from schedscope.present.headline import gaps, headline
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
+from schedscope.units import duration, interval
 
 SECOND = 1_000_000_000
 STARVED = f"""
@@ -403,4 +404,27 @@ def test_starvation_says_how_many_more_waits_may_have_lasted_that_long(tmp_path:
     row = ss.starvation_summary(trace, by="all").row(0, named=True)
     assert row["n_high"] > row["n"]
     (text,) = ss.findings(trace).filter(topic="starvation")["text"]
-    assert f" {row['n_high'] - row['n']} more waits may have lasted that long." in text
+    may = f" {row['n_high'] - row['n']} more waits may have lasted that long"
+    assert f"{may}: at most {duration(row['total_high'])} in total." in text
+
+
+def test_overload_has_both_bounds_of_all_waiting(tmp_path: Path) -> None:
+    """As the summary has them: of 20.2 to 20.6 s, the larger part of the rest is unknown time."""
+    trace = ss.open(FIXTURES / "linux-ftrace-mixed.capture", cache=tmp_path)
+    whole = ss.latency(trace)["total", "total_high"].row(0)
+    assert whole[0] < whole[1]
+    row = ss.findings(trace).filter(topic="overload").row(0, named=True)
+    assert (row["cost"], row["cost_high"]) == whole
+    assert f"threads waited {interval(*whole)} in total." in row["text"]
+    assert f"{interval(*whole)} in total, within" in " ".join(summary(Subject(trace)))
+
+
+def test_summary_has_both_bounds_of_shares(tmp_path: Path) -> None:
+    """Half of the waiting of a lossy recording is unknown: it may be of any thread, or of none."""
+    trace = ss.open(FIXTURES / "linux-ftrace-lossy.capture", cache=tmp_path)
+    (most,) = (text for text in summary(Subject(trace)) if "waited most" in text)
+    low, high = map(float, re.findall(r"(\S+) to (\S+) % of all waiting time", most)[0])
+    first = ss.latency(trace, by="comm").row(0, named=True)
+    whole = ss.latency(trace).row(0, named=True)
+    assert low == pytest.approx(100 * first["total"] / whole["total_high"], abs=0.06)
+    assert low < 100 * first["total"] / whole["total"] < high <= 100

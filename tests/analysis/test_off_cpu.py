@@ -148,6 +148,26 @@ def test_the_command_says_when_an_unfinished_time_is_the_longest(
     assert f"one after {duration(longest)}, longer than any below" in capsys.readouterr().out
 
 
+def test_unknown_time_may_have_been_slept(trace: ss.Trace) -> None:
+    """cat may also have slept while it ran on CPU 0 from 260 to 400 ms, as far as is known."""
+    unknown = (pl.col("utid") == 2) & (pl.col("ts") == 260 * MS)
+    state = pl.when(unknown).then(pl.lit("unknown")).otherwise(pl.col("state").cast(pl.String))
+    tables = {name: trace.table(name) for name in ("threads", "sleeps", "waits")}
+    tables["states"] = trace.states.with_columns(state=state)
+    lossy = ss.Trace.from_tables(tables, trace.info)
+    bounded = ("reason", "total", "total_high", "max", "max_high")
+    assert ss.off_cpu(trace).select(bounded).rows() == [
+        ("piperd", 400 * MS, 400 * MS, 300 * MS, 300 * MS),
+        ("pipe mutex", 10 * MS, 10 * MS, 10 * MS, 10 * MS),
+        ("wait", 0, 0, None, None),
+    ]
+    assert ss.off_cpu(lossy, by="comm").select(bounded).rows() == [
+        ("piperd", 400 * MS, 540 * MS, 300 * MS, 300 * MS),
+        ("pipe mutex", 10 * MS, 150 * MS, 10 * MS, 140 * MS),
+        ("wait", 0, 0, None, None),
+    ]
+
+
 def test_the_figure(trace: ss.Trace) -> None:
     axes = Figure().add_subplot()
     ss.plot.off_cpu(ss.off_cpu(trace, by="comm"), ax=axes)

@@ -324,3 +324,12 @@ def test_viewer_tables_equal_the_question(process: str | None) -> None:
     where = None if process is None else pl.col("process_name") == process
     assert slowest.equals(ss.requests(trace, by="request", where=where, top=7))
     assert slowest.height == 7
+
+
+def test_a_wakeup_that_made_room_is_not_the_request() -> None:
+    """`x` reads the last answer when it wakes `s` at 20, and asks before `s` runs at 25."""
+    reading = (4, RECV, 18, 21, 8, 1)
+    found = ss.requests(traced([*CALLS, reading]), by="request", where=pl.col("comm") == "s")
+    first = found.sort("ts").row(0, named=True)
+    assert (first["ts"], first["dur"], first["at_least"]) == (25, 23, True)
+    assert (first["running"], first["waiting"], first["timer"]) == (10, 3, 10)

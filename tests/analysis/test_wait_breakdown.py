@@ -422,10 +422,10 @@ def test_work_conservation_prints_what_is_a_guess_as_an_interval(
     assert re.search(r"web +160 ms +<= 80.0 ms +80.0 to 160 ms +50.0 to 100 %", out)
 
 
-def test_findings_say_at_least_where_throttling_is_a_guess() -> None:
+def test_findings_have_bounds_where_throttling_is_a_guess() -> None:
     trace = guessed_world()
     idle, quota = (finding(trace, topic)["text"] for topic in ("avoidable idle time", "quota"))
-    assert idle.startswith("CPUs were idle for at least 125 ms")
+    assert idle.startswith("CPUs were idle for 125 to 205 ms (")
     assert "Throttling accounts for at most 80.0 ms of the 160 ms that they" in quota
 
 

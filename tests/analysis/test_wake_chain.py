@@ -118,3 +118,13 @@ def test_invalid_interval_or_thread_is_refused(since: str, until: str) -> None:
         ss.wake_chain(world, since, until, utid=utid(world, "client"))
     with pytest.raises(UsageError, match="not an idle one"):
         ss.wake_chain(world, utid=0)
+
+
+def test_wait_that_was_not_over_has_no_upper_bound() -> None:
+    """`db` waits to the end; what it delayed is at least that long."""
+    world = played(WORLD.rsplit("    800", 1)[0], ncpu=2, window=(0, 750))
+    last = ss.wake_chain(world, utid=utid(world, "hog"))
+    bounds = last.select("comm", "wait", "wait_high", "chain_wait", "chain_wait_high").rows()
+    assert bounds == [("server", 100, 100, 100, 100), ("db", 50, None, 150, None)]
+    longest = ss.worst_waits(world).filter(pl.col("comm") == "db").select("wait", "wait_high")
+    assert longest.rows() == [(50, None), (10, 10)]

@@ -548,6 +548,8 @@ def test_convert_overwrites_only_its_own_folders(
         ("latency x --top", "--top needs a value. Hint: see `schedscope latency --help`"),
         ("critical-path x", "critical-path needs one of --tid, --utid, --worst. Hint: see"
          " `schedscope critical-path --help`"),
+        ("latency x --every 10x", "latency: argument --every: '10x' is not a duration; expected a"
+         " number and ns, us, ms, s, m or h. Hint: as in 10ms"),
         ("migrations x --each --matrix", "--matrix with --each; expected one of them"),
     ],
 )  # fmt: skip

@@ -190,3 +190,30 @@ def test_excluded_traces_are_counted() -> None:
         "do not name their host": 1,
         "have fewer than 100 waits": 1,
     }
+
+
+def test_loss_of_events_makes_no_difference() -> None:
+    """h7 waits as long as the others, and shows two thirds of it: it may be like them."""
+    rng = np.random.default_rng(1)
+    frame = table(rng, 12)
+    noise = pl.Series(np.exp(rng.normal(0, 0.001, frame.height)))
+    seen = pl.when(pl.col("host") == "h7").then(2 / 3).otherwise(1.0)
+    frame = frame.with_columns(
+        p99=(1e6 * noise * seen).cast(pl.Int64), mean=1e5 * noise * seen, waiting_frac=0.1 * seen
+    )
+    assert set(hosts.outliers(frame).filter(host="h7")["verdict"]) == {"less"}
+    known = frame.with_columns(total=10**8 * seen, total_high=10**8, p99_high=10**6 * noise)
+    found = hosts.outliers(known).filter(host="h7")
+    assert set(found["verdict"]) == {"perhaps less"}
+    assert (found["upper"] > 0.95).all()
+    both, _ = groups.grouped(known.with_columns(release=pl.col("host") == "h7"), ["release"])
+    assert both.is_empty(), "one host is no group"
+    lossy = pl.col("host").is_in([f"h{number}" for number in range(5)])
+    less = pl.when(lossy).then(2 / 3).otherwise(1.0)
+    half = known.with_columns(
+        p99=(1e6 * noise * less).cast(pl.Int64), mean=1e5 * noise * less,
+        waiting_frac=0.1 * noise * less, total=10**8 * less, label_lossy=lossy.cast(pl.String),
+    )  # fmt: skip
+    for columns, verdict in (([], "within noise"), (["total_high"], "less")):
+        found, _ = groups.grouped(half.drop(columns), ["label_lossy"])
+        assert set(found["verdict"].drop_nulls()) == {verdict}

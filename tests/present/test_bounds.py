@@ -8,7 +8,8 @@ import schedscope as ss
 from schedscope.analysis.starvation.possible import most_episodes
 from schedscope.fleets.measures import comparable, left_out
 from schedscope.parsers.schema import TABLES
-from schedscope.present.bounds import with_intervals
+from schedscope.present.columns import choose
+from schedscope.present.text_table import cells
 
 MS = 1_000_000
 
@@ -24,10 +25,18 @@ def test_table_shows_both_bounds_only_where_they_differ() -> None:
             "max_high": [None, 8 * MS],
         }
     )
-    shown = with_intervals(frame)
-    assert shown["total"].to_list() == ["40.0 to 60.0 ms", "40.0 ms"]
-    assert shown["mean"].to_list() == [5 * MS, 5 * MS]
-    assert shown["max"].to_list() == [">= 7.00 ms", "8.00 ms"]
+    shown = [cells(frame, column) for column in choose(frame, ["total", "mean", "max"])]
+    assert shown == [
+        ["40.0 to 60.0 ms", "40.0 ms"],
+        ["5.00 ms", "5.00 ms"],
+        [">= 7.00 ms", "8.00 ms"],
+    ]
+
+
+def test_column_of_zeros_with_a_bound_above_is_shown() -> None:
+    frame = pl.DataFrame({"throttled": [0, 0], "throttled_high": [0, MS]})
+    (column,) = choose(frame, ["throttled?"])
+    assert cells(frame, column) == ["0 ns", "<= 1.00 ms"]
 
 
 def test_wait_whose_upper_bound_reaches_the_limit_is_a_possible_episode() -> None:

@@ -32,6 +32,8 @@ from schedscope.timelines.places import listed, view_at
 from schedscope.timelines.questions import Questions
 from schedscope.timelines.sql import query
 
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+
 ROOT = Path(__file__).parents[2]
 FIXTURE = ROOT / "fixtures/linux-ftrace-mixed.capture"
 
@@ -282,6 +284,19 @@ def test_range_is_answered_by_analyses_of_that_part(trace: ss.Trace) -> None:
     assert interference["rows"][0][0] == top["comm"]
     for data in answer["tables"]:
         assert eval(data["python"], {"ss": ss, "trace": trace, "pl": pl}).height
+
+
+def test_range_has_both_bounds(tmp_path: Path) -> None:
+    trace = ss.open(FIXTURES / "linux-ftrace-lossy.capture", cache=tmp_path)
+    request = {"kind": "range", "begin": 0, "end": trace.duration}
+    _, waits, ran = Questions(trace).reply(request)[0]["tables"]
+    frame = ss.latency(trace, by=["comm", "tid", "utid"]).sort("total", descending=True)
+    column = [title for title, _ in waits["heads"]].index("total")
+    assert [row[column] for row in waits["rows"]] == [
+        units.interval(*both) for both in frame["total", "total_high"].rows()[: len(waits["rows"])]
+    ]
+    assert any(" to " in row[column] for row in waits["rows"])
+    assert any(" to " in text or "<= " in text for row in ran["rows"] for text in row)
 
 
 def test_sql_reads_tables_and_its_rows_link_to_instants(trace: ss.Trace) -> None:

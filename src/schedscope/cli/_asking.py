@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from schedscope.cli import _options
 from schedscope.present import headline
 from schedscope.present.answer import Answer
-from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def run(entry: Entry, args: argparse.Namespace) -> Answer:
     words = _own(entry, "words", args, trace, frame, shown) or Words()
     table = words.table
     if table is None:
-        table = with_intervals(shown, question=_stem(entry))
+        table = shown
     columns = command.columns if words.columns is None else words.columns
     nothing = [command.nothing] if command.nothing and frame.is_empty() else []
     return Answer(

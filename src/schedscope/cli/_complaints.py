@@ -18,7 +18,7 @@ def of(parser: argparse.ArgumentParser, message: str) -> UsageError:
     for pattern, said in _SENTENCES:
         if match := re.fullmatch(pattern, message, re.DOTALL):
             return said(parser, name, match)
-    return UsageError(f"{name}: {message}", hint=_help(parser))
+    return UsageError(f"{name}: {message}", hint="" if ". Hint: " in message else _help(parser))
 
 
 def _help(parser: argparse.ArgumentParser) -> str:

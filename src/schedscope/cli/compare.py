@@ -66,6 +66,7 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.analysis.comparison.compare import compare, setting_labels, thread_groups
+    from schedscope.fleets.gathered import told_apart
 
     if args.settings < 2:
         raise UsageError(f"--settings {args.settings}", "2 or more")
@@ -104,10 +105,13 @@ def run(args: argparse.Namespace) -> Answer:
         labels=labels,
     )
     head = []
-    for label, runs in zip(labels, settings, strict=True):
-        for trace in runs:
+    names = [trace.name for trace in traces]
+    if len(set(names)) < len(names):
+        names = told_apart(args.inputs)
+    for number, (label, runs) in enumerate(zip(labels, settings, strict=True)):
+        for trace, named in zip(runs, names[number :: args.settings], strict=True):
             gaps = "; ".join(headline.gaps(trace)) or headline.COMPLETE
-            name, length = units.printable(trace.name), units.duration(trace.duration)
+            name, length = units.printable(named), units.duration(trace.duration)
             head.append(f"{label}: {name} · {length} · {trace.events:,} events · {gaps}")
     head += _unlike(labels, settings)
     shown = frame

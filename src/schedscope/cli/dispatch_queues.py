@@ -10,7 +10,6 @@ from schedscope.cli import _options
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
-from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -86,17 +85,10 @@ def run(args: argparse.Namespace) -> Answer:
     frame = frame[: _options.top(args, ROWS)]
     return Answer(
         frame,
-        choose(
-            shown := with_intervals(frame, question=question),
-            names,
-            question=question,
-            narrow=narrow,
-            origin=trace.origin,
-        ),
+        choose(frame, names, question=question, narrow=narrow, origin=trace.origin),
         about=about,
         head=head,
         rows_in_all=rows,
-        shown=shown,
     )
 
 

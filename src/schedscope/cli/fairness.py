@@ -98,15 +98,13 @@ def run(args: argparse.Namespace) -> Answer:
     names += ["weight", "running", "waiting", "due", "lag", "share_due", "share_received", "ratio"]
     names += ["unknown?"]
     narrow = "threads sharing ratio waiting share_due share_received weight"
-    worded = bounds.with_intervals(frame, question="fairness")
     return Answer(
         frame,
-        choose(worded, names, question="fairness", narrow=narrow),
+        choose(frame, names, question="fairness", narrow=narrow),
         about=about,
         head=head,
         notes=[*foot, *(f"weights: {note}" for note in notes)],
         rows_in_all=everyone.height,
-        shown=worded,
         rest=("more row", ", with smaller lag"),
     )
 
@@ -119,7 +117,7 @@ def _jain(index: pl.DataFrame) -> list[str]:
             if row["n"]:
                 lines.append(f"{row['sharing']}: one thread, nothing to compare{left}")
             continue
-        fair = bounds.interval(row["jain"], row["jain_high"], "{:.3f}".format)
+        fair = units.interval(row["jain"], row["jain_high"], "{:.3f}".format)
         lines.append(
             f"{row['sharing']}: Jain's index {fair} of {row['n']} threads"
             f" ({row['comm_least']} received {_times(row['least'])} its due,"

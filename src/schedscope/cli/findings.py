@@ -92,14 +92,16 @@ def _unexplained(trace: Trace, where: pl.Expr, args: argparse.Namespace) -> list
     """What the selected threads did, where no finding is about them: they may have waited."""
     import shlex
 
-    from schedscope.analysis.findings.facts import wanted
     from schedscope.analysis.findings.finding import WORTH
+    from schedscope.analysis.latency import latency
+    from schedscope.analysis.slowdown import slowdown
     from schedscope.analysis.threads.of_threads import chosen_threads
 
     threads = chosen_threads(trace, where)
-    ran, waited = wanted(trace, threads)
-    did = f"they ran {units.duration(ran)} and waited {units.duration(waited)} for CPUs"
-    if waited < WORTH * trace.duration * max(min(trace.ncpu, len(threads)), 1):
+    ran = int(slowdown(trace, by=[], where=where)["cpu"].sum())
+    waited, most = latency(trace, where=where, quantiles=())["total", "total_high"].row(0)
+    did = f"they ran {units.duration(ran)} and waited {units.interval(waited, most)} for CPUs"
+    if most < WORTH * trace.duration * max(min(trace.ncpu, len(threads)), 1):
         return [f"nothing costs the selected threads 1 % of the time of that many CPUs: {did}"]
     rest = f"{shlex.quote(args.input)} {_options.words(args)}"
     return [
@@ -124,7 +126,7 @@ def _lines(number: int, row: dict[str, Any], source: str, view: str, chosen: boo
 
     tested = [f"   {call(row['whatif'])}"] if row["whatif"] else []
     level = f"{row['level']}, about the machine" if chosen and row["about"] == "machine" else ""
-    cost = units.cost(row["cost"], row["cost_frac"])
+    cost = units.cost(row["cost"], row["cost_high"], row["cost_frac"])
     return [
         f"{number}. {row['topic']} ({level or row['level']}): {cost}",
         *wrapped(row["text"]),

@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> Answer:
     causes = [name for name in causes if frame[name].sum()]
     names = [*(["victim"] if keys else []), "wait", "ran", "time", "share", "n", "n_waits"]
     names += causes if len(causes) > 1 else []
-    worded = _worded(bounds.with_intervals(shown, question="interference"), keys)
+    worded = _worded(shown, keys)
     waited = frame.unique(keys) if keys else frame[:1]
     covered = bounds.coverage_of(waited["wait"], waited["wait_high"])
     foot += [covered] if covered else []

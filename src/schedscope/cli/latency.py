@@ -124,15 +124,13 @@ def run(args: argparse.Namespace) -> Answer:
             foot.append(f"quantiles: up to {STEP:.1%} too long, since lengths are counted in steps")
     names = ["ts", *by, "n", "n_censored?", "n_excluded?", "total", "mean", "p*", "max", "ts_max"]
     narrow = "p99.9 n_excluded mean p90 total ts_max n_censored"
-    shown = bounds.with_intervals(frame, question="latency")
     return Answer(
         frame,
-        choose(shown, names, question="latency", narrow=narrow, origin=trace.origin),
+        choose(frame, names, question="latency", narrow=narrow, origin=trace.origin),
         about=about,
         head=head,
         notes=foot,
         rows_in_all=rows,
-        shown=shown,
     )
 
 
@@ -205,7 +203,7 @@ def _begun_before(
 
 def _totals(row: dict[str, int]) -> str:
     waits = bounds.several(row["n"], row.get("n_high", row["n"]), "wait")
-    total = bounds.interval(row["total"], row.get("total_high", row["total"]))
+    total = units.interval(row["total"], row.get("total_high", row["total"]))
     parts = [f"{waits}, {total} in total"]
     if row["n_censored"]:
         parts.append(f"{row['n_censored']:,} unfinished when last observed")

@@ -56,9 +56,9 @@ def words(
 def _totals(frame: pl.DataFrame, longest: int | None) -> str:
     """`longest`: an unfinished one, which is in no row's `max`."""
     n, open_, unseen = (int(frame[name].sum()) for name in ("n", "n_censored", "n_excluded"))
-    text = (
-        f"{units.count(n)} times off the CPU, {units.duration(int(frame['total'].sum()))} in total"
-    )
+    least = "at least " if (frame["total_high"] > frame["total"]).any() else ""
+    total = units.duration(int(frame["total"].sum()))
+    text = f"{units.count(n)} times off the CPU, {least}{total} in total"
     if open_:
         text += f"; {units.count(open_)} unfinished when last observed"
         if longest is not None and longest > max(frame["max"].drop_nulls(), default=0):

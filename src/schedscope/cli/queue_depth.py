@@ -10,7 +10,6 @@ from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
 from schedscope.present import headline
 from schedscope.present.answer import Answer
-from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 
 if TYPE_CHECKING:
@@ -92,7 +91,6 @@ def run(args: argparse.Namespace) -> Answer:
     if args.by != "all":
         # In the table "none" says more than "-".
         shown = frame.with_columns(pl.col("cpu").cast(pl.String).fill_null("none"))
-    shown = with_intervals(shown, question="queue_depth_summary")
     names = [] if args.by == "all" else ["cpu"]
     names += ["mean", "p*", "max", "ts_max", "overload_frac", "waiting", "waiting_unknown?"]
     names += ["unknown", "n", "n_censored?", "n_excluded?"]

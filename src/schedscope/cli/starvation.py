@@ -9,7 +9,7 @@ from schedscope import units
 from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
-from schedscope.present import bounds, headline
+from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import Column, choose
 
@@ -102,7 +102,6 @@ def run(args: argparse.Namespace) -> Answer:
         by = starvation_summary(trace, by=args.by, where=where, **limits)
         by = by.filter((by["n"] > 0) | (by["n_high"] > 0).fill_null(False))
         rows = by[: _options.top(args, ROWS)]
-        shown = bounds.with_intervals(rows, question="starvation")
         names = [
             "process_name?",
             "pid",
@@ -120,7 +119,7 @@ def run(args: argparse.Namespace) -> Answer:
         return Answer(
             rows,
             choose(
-                shown,
+                rows,
                 names,
                 question="starvation",
                 narrow="n_censored threads ts_longest",
@@ -129,7 +128,6 @@ def run(args: argparse.Namespace) -> Answer:
             about=about,
             head=head,
             notes=notes,
-            shown=shown,
             rows_in_all=by.height,
         )
     top = _options.top(args, ROWS)
@@ -177,7 +175,7 @@ def _longest(trace: Trace, where: pl.Expr | None) -> str:
     if before is not None and before > waits["max"]:
         older = f", and one may have begun before the recording and lasted {units.duration(before)}"
     return (
-        f"the longest wait was {bounds.interval(waits['max'], waits['max_high'])}{older}:"
+        f"the longest wait was {units.interval(waits['max'], waits['max_high'])}{older}:"
         " --threshold lowers the limit, and `wait-breakdown --by wait` shows what each wait was"
         " spent on"
     )

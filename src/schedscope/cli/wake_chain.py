@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> Answer:
     frame = wake_chain(trace, since, until, utid=utid)
     shown = frame[: _options.top(args, 20)]
     waited = int(frame["wait"].sum())
+    most = None if frame["wait_high"].has_nulls() else int(frame["wait_high"].sum())
     hops = int(frame["hops"].max() or 0)  # type: ignore[arg-type]
     worded = _worded(shown)
     return Answer(
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> Answer:
             question="wake_chain",
             origin=trace.origin,
         ),
-        about={**headline.about(trace), "utid": utid, "wait": waited},
+        about={**headline.about(trace), "utid": utid, "wait": waited, "wait_high": most},
         head=[
             *headline.headline(trace),
             "it woke nobody in this time"
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> Answer:
             else f"{units.several(len(frame), 'wakeup')} of "
             f"{units.several(frame['utid'].n_unique(), 'thread')}, "
             f"up to {units.several(hops, 'hop')} away; "
-            f"together they waited {units.duration(waited)} for a CPU",
+            f"together they waited {units.interval(waited, most)} for a CPU",
             "",
         ],
         rows_in_all=len(frame),

@@ -10,7 +10,7 @@ from schedscope import units
 from schedscope.analysis.asking.command import THREAD_ROWS
 from schedscope.cli import _options, _quantities
 from schedscope.errors import UsageError
-from schedscope.present import bounds, headline
+from schedscope.present import headline
 from schedscope.present.answer import Answer
 from schedscope.present.columns import choose
 
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> Answer:
         frame = frame.filter(where)
     rows = len(frame)
     frame = frame[:top] if about_threads else _options.top_cpus(args, frame, "waited", "idle")
-    shown = bounds.with_intervals(frame, question="work_conservation")
+    shown = frame
     if about_threads:
         names = [
             "comm",
@@ -166,7 +166,7 @@ def _totals(row: dict[str, Any]) -> list[str]:
 
 
 def _amount(row: dict[str, Any], name: str, text: Callable[[float], str] = units.duration) -> str:
-    return bounds.interval(row[name], row[f"{name}_high"], text)
+    return units.interval(row[name], row[f"{name}_high"], text)
 
 
 def _quotas(held: int) -> list[str]:

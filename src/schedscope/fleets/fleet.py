@@ -84,7 +84,8 @@ def fleet(
       `machine`, `cpus`, `scheduler`, `preempt`, `hz`;
     * `label_*`, `setting_*`: a column for each label and each recorded setting of the scheduler;
     * `dur`, `events`; `n`, `n_censored`, `n_excluded`, `total`, `mean`, `p50` ..., `max` of the
-      waits for a CPU, exact, as in `latency`; `waiting_frac`: `total` over the CPUs' time;
+      waits for a CPU, as in `latency`, with their upper bounds (`n_high` ...) and `coverage`;
+      `waiting_frac`, `waiting_frac_high`: `total` over the CPUs' time;
     * `unknown_frac`, `level` (the most serious of `check`), `verdict`;
     * `error`: why there is no summary; then the numbers are null.
 

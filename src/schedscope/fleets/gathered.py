@@ -35,12 +35,17 @@ NUMBERS = {
     "p99": pl.Int64,
     "p99.9": pl.Int64,
     "max": pl.Int64,
+    "n_high": pl.Int64,
     "total_high": pl.Int64,
     "mean_high": pl.Float64,
+    "p50_high": pl.Int64,
+    "p90_high": pl.Int64,
     "p99_high": pl.Int64,
+    "p99.9_high": pl.Int64,
     "max_high": pl.Int64,
     "coverage": pl.Float64,
     "waiting_frac": pl.Float64,
+    "waiting_frac_high": pl.Float64,
     "busy_frac": pl.Float64,
 }
 TRUST = {

@@ -48,8 +48,8 @@ def outliers(
     """One row per host and measure: how far it is from the median host.
 
     * `value`: the geometric mean of the measure over the host's traces; `ratio`: that over the
-      median host's, with its 95 % interval from `lower` to `upper` (null where too few hosts have
-      several traces to estimate how they vary);
+      median host's, with its 95 % interval from `lower` to `upper`, in which is what missing events
+      may add (null where too few hosts have several traces to estimate how they vary);
     * `score`: the distance in robust standard deviations, on a logarithmic scale;
     * `verdict`: `more` or `less` where the score is beyond 3.5, the ratio above 1.25 or below 0.80,
       and the whole interval beyond both; `perhaps more` or `perhaps less` where the interval is
@@ -68,6 +68,8 @@ def outliers(
     )
     means = np.array([host.mean for host in hosts])
     centre = np.median(means, axis=0)
+    # What events that are missing may add to the median host's.
+    more = np.median(means + np.array([host.slack for host in hosts]), axis=0) - centre
     spread = _spread(means, centre)
     drawn = residual_means(hosts, resamples, seed)
     middle = _medians(means, resamples, seed + 1)
@@ -80,7 +82,8 @@ def outliers(
             low, high = None, None
             if drawn is not None:
                 ends = _ends(host, apart[number], column, drawn, middle[:, column] - centre[column])
-                low, high = (float(end) for end in ends)
+                low = float(ends[0]) - more[column]
+                high = float(ends[1]) + host.slack[column]
             rows.append(
                 {
                     "host": host.name,

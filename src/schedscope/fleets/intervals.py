@@ -55,7 +55,10 @@ def group_means(hosts: Sequence[Host], resamples: int, seed: int) -> Floats:
 def difference(
     a: Sequence[Host], b: Sequence[Host], drawn_a: Floats, drawn_b: Floats, confidence: float
 ) -> tuple[Floats, Floats, Floats]:
-    """b - a and its interval, for each measure; `drawn_a` and `drawn_b` are their `group_means`."""
+    """b - a and its interval, for each measure; `drawn_a` and `drawn_b` are their `group_means`.
+
+    What events that are missing may add to either is in the interval.
+    """
     centre_a, centre_b = (np.mean([host.mean for host in side], axis=0) for side in (a, b))
     wide_a, wide_b = (
         (drawn - drawn.mean(axis=0)) * np.sqrt(len(side) / (len(side) - 1))
@@ -72,7 +75,8 @@ def difference(
     ordered = np.sort(apart, axis=0).T
     low = np.array([at_share(of, share) for of, share in zip(ordered, shares, strict=True)])
     high = np.array([at_share(of, 1 - share) for of, share in zip(ordered, shares, strict=True)])
-    return centre, centre + low, centre + high
+    more_a, more_b = (np.mean([host.slack for host in side], axis=0) for side in (a, b))
+    return centre, centre + low - more_a, centre + high + more_b
 
 
 def tail(confidence: float, freedom: float) -> float:

@@ -29,6 +29,14 @@ class Host:
 
     name: str
     values: Floats
+    highs: Floats | None = None
+    """Their upper bounds, where events are missing."""
+
+    @property
+    def slack(self) -> Floats:
+        """How much larger its mean may be; infinite where nothing bounds it."""
+        found: Floats = np.zeros(self.values.shape[1])
+        return found if self.highs is None else self.highs.mean(axis=0) - self.mean
 
     @property
     def mean(self) -> Floats:
@@ -77,14 +85,26 @@ def left_out(table: pl.DataFrame) -> dict[str, int]:
 def hosts_of(traces: pl.DataFrame) -> list[Host]:
     """The hosts of comparable traces, by name."""
     return [
-        Host(
-            str(name),
-            np.column_stack(
-                [
-                    np.log(np.maximum(mine[measure].cast(pl.Float64).to_numpy(), floor))
-                    for measure, floor in MEASURES.items()
-                ]
-            ),
-        )
+        Host(str(name), _logarithms(mine), _logarithms(_upper(mine)))
         for (name,), mine in sorted(traces.group_by("host"), key=lambda pair: str(pair[0][0]))
     ]
+
+
+def _logarithms(traces: pl.DataFrame) -> Floats:
+    return np.column_stack(
+        [
+            np.log(np.maximum(traces[measure].cast(pl.Float64).to_numpy(), floor))
+            for measure, floor in MEASURES.items()
+        ]
+    )
+
+
+def _upper(traces: pl.DataFrame) -> pl.DataFrame:
+    """The measures at their upper bounds: of the mean, of the time within the window."""
+    if "total_high" not in traces.columns:
+        return traces
+    more = pl.when(pl.col("total") > 0).then(pl.col("total_high") / pl.col("total")).otherwise(1.0)
+    return traces.with_columns(
+        pl.col("mean", "waiting_frac") * more,
+        p99=pl.col("p99_high").cast(pl.Float64).fill_null(float("inf")),
+    )

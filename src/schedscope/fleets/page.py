@@ -97,12 +97,14 @@ def _error() -> str:
 def _tiles(table: pl.DataFrame, sketches: Mapping[str, Sketch]) -> str:
     read = table.filter(pl.col("error").is_null())
     whole = Sketch.merged(sketches.values())
-    found = [("waits", units.count(whole.n))]
+    most = None if read["n_high"].has_nulls() else int(read["n_high"].sum())
+    found = [("waits", units.interval(whole.n, most, units.count))]
     for name, share in (("median wait", 0.5), ("99 % within", 0.99), ("99.9 % within", 0.999)):
         if whole.n:
             found.append((f"{name}, ±{_error()}", units.duration(whole.wait_at(share))))
     if whole.n:
-        found.append(("longest", units.duration(read["max"].max())))  # type: ignore[arg-type]
+        longest = None if read["max_high"].has_nulls() else read["max_high"].max()
+        found.append(("longest", units.interval(read["max"].max(), longest)))  # type: ignore[arg-type]
     levels = int(read["level"].is_in(["warning", "violated"]).sum())
     found.append(("traces to use with care", units.count(levels)))
     return (
@@ -313,7 +315,8 @@ def _trust(table: pl.DataFrame) -> Section:
     texts = [
         f"Of {units.several(n + censored + excluded, 'wait')}, {units.count(censored)} were"
         f" unfinished when last observed, and the start of {units.count(excluded)} was not"
-        " recorded; neither is in the times.",
+        " recorded: bounds of each trace have what is known of them, and quantiles of several"
+        " traces together do not.",
         f"Quantiles of several traces together come from sketches and are within {_error()} of the"
         " exact ones; counts, sums, longest waits and the quantiles of one trace are exact.",
         f"{units.several(comparable(table).height, 'trace')} of"

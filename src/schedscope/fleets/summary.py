@@ -23,8 +23,12 @@ from schedscope.processes import NoMatchError, named, of_processes
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
 
-FORMAT = 2
+FORMAT = 3
 """Of the document; a summary of another one is made again."""
+
+
+BOUNDED = ("n", "total", "mean", "p50", "p90", "p99", "p99.9", "max")
+"""Figures that have an upper bound beside them, under the same names as in `latency`."""
 
 
 WINDOW = ("since", "until")
@@ -77,9 +81,10 @@ def summarise(trace: Trace, select: Mapping[str, Any] | None = None) -> dict[str
             "events": trace.events,
             **{name: whole[name] for name in ("n", "n_censored", "n_excluded", "total", "mean")},
             **{name: whole[name] for name in ("p50", "p90", "p99", "p99.9", "max")},
-            **{f"{name}_high": whole[f"{name}_high"] for name in ("total", "mean", "p99", "max")},
+            **{f"{name}_high": whole[f"{name}_high"] for name in BOUNDED},
             "coverage": whole["coverage"],
             "waiting_frac": whole["total"] / capacity if capacity else None,
+            "waiting_frac_high": whole["total_high"] / capacity if capacity else None,
             "busy_frac": running / (running + idle) if running + idle else None,
         },
         "trust": {

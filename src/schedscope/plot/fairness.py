@@ -9,7 +9,7 @@ from matplotlib.ticker import PercentFormatter
 
 from schedscope import units
 from schedscope.plot.style import COLORS, INK, canvas, require, time_axis, visible
-from schedscope.present.bounds import interval
+from schedscope.units import interval
 
 _BEHIND, _AHEAD, _EITHER = COLORS[1], COLORS[0], "0.6"
 

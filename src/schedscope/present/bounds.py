@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from types import MappingProxyType
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from schedscope import units
@@ -18,68 +17,13 @@ BARELY_COVERED = 0.8
 """With less than this, it is the first thing to say."""
 
 
-def interval(
-    low: float | None, high: float | None, text: Callable[[float], str] = units.duration
-) -> str:
-    """A time, or the two between which it is; or another amount, with its `text`.
-
-    >>> interval(573_000_000, 573_000_000), interval(573_000_000, None)
-    ('573 ms', '>= 573 ms')
-    >>> interval(34_900_000_000, 46_600_000_000), interval(999_000, 1_000_000)
-    ('34.9 to 46.6 s', '999 µs to 1.00 ms')
-    >>> interval(None, None), interval(0, 20_000), interval(None, 20_000)
-    ('-', '<= 20.0 µs', '<= 20.0 µs')
-    """
-    if low is None:
-        return "-" if high is None else f"<= {text(high)}"
-    least = text(low)
-    if high is None:
-        return f">= {least}"
-    most = text(high)
-    if least == most:
-        return least
-    if low == 0:
-        return f"<= {most}"
-    number, _, unit = least.partition(" ")
-    return f"{number if unit == most.partition(' ')[2] else least} to {most}"
-
-
 def several(low: int, high: int | None, what: str) -> str:
     """How many there are of something, or the two numbers between which that is.
 
     >>> several(1, 1, "wait"), several(1, 2, "wait"), several(15_250, None, "wait")
     ('1 wait', '1 to 2 waits', '>= 15,250 waits')
     """
-    return f"{interval(low, high, units.count)} {what if low == high == 1 else what + 's'}"
-
-
-def with_intervals(
-    frame: pl.DataFrame,
-    texts: Mapping[str, Callable[[float], str]] = MappingProxyType({}),
-    *,
-    question: str = "",
-) -> pl.DataFrame:
-    """The frame with each column that has a `NAME_high` beside it as text.
-
-    A column is written as its kind is in tables of this question, or as `texts` has it. One of
-    which all rows are known exactly stays as it is.
-    """
-    import polars as pl
-
-    from schedscope.present.columns import conventional
-    from schedscope.present.text_table import way
-
-    upper = upper_bounds(frame.columns)
-    for column in conventional(frame, question=question):
-        name, high = column.name, f"{column.name}_high"
-        if high not in upper or not frame.schema[name].is_numeric():
-            continue
-        pairs = frame.select(name, high).rows()
-        text = texts.get(name) or way(column.kind)
-        written = [interval(low, most, text) for low, most in pairs]
-        if written != [interval(low, low, text) for low, _ in pairs]:
-            frame = frame.with_columns(pl.Series(name, written, dtype=pl.String))
-    return frame
+    return f"{units.interval(low, high, units.count)} {what if low == high == 1 else what + 's'}"
 
 
 def upper_bounds(names: Collection[str]) -> set[str]:

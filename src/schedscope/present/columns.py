@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from schedscope.present.bounds import upper_bounds
 from schedscope.present.registry import Kind, Meaning, counts, is_quantile, meaning
 
 if TYPE_CHECKING:
@@ -74,10 +75,14 @@ def _expanded(frame: pl.DataFrame, names: Iterable[str], question: str) -> list[
             found += [each for each in frame.columns if is_quantile(each)]
         elif not name.endswith("?"):
             found += [name] if name in frame.columns else []
-        elif (name := name[:-1]) in frame.columns and _says_something(
-            frame[name], meaning(name, question)
-        ):
-            found.append(name)
+        elif (name := name[:-1]) in frame.columns:
+            declared = meaning(name, question)
+            # An upper bound says something of what may be zero.
+            if any(
+                _says_something(frame[each], declared)
+                for each in (name, *({f"{name}_high"} & upper_bounds(frame.columns)))
+            ):
+                found.append(name)
     return found
 
 

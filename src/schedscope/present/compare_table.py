@@ -9,7 +9,6 @@ from typing import Any
 import polars as pl
 
 from schedscope import units
-from schedscope.present import bounds
 from schedscope.present.columns import Column, choose
 
 
@@ -64,7 +63,7 @@ def _amounts(low: float | None, high: float | None, unit: str) -> str:
     least, most = _amount(low, unit), _amount(high, unit)
     if low is None or high is None or least == most:
         return least
-    return bounds.interval(low, high) if unit == "ns" else f"{least} to {most}"
+    return units.interval(low, high) if unit == "ns" else f"{least} to {most}"
 
 
 def _change(value: float | None) -> str:

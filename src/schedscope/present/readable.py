@@ -30,34 +30,25 @@ class Readable:
         """As the command line prints it."""
         from schedscope.present.text_table import text_table
 
-        frame, columns = self._worded()
-        return "\n".join(text_table(frame, columns, width=None))
+        return "\n".join(text_table(self.frame, self._columns(), width=None))
 
     def _repr_html_(self) -> str:
         from schedscope.present.html_table import html_table
 
-        body = html_table(*self._worded())
+        body = html_table(self.frame, self._columns())
         return f"<div class=schedscope-readable>{_STYLE}{body}</div>"
 
-    def _worded(self) -> tuple[pl.DataFrame, list[Column]]:
-        """The frame with bounds as intervals, and how each column is shown."""
-        from schedscope.present.bounds import upper_bounds, with_intervals
+    def _columns(self) -> list[Column]:
+        """How each column is shown; upper bounds are shown with what they bound."""
+        from schedscope.present.bounds import upper_bounds
         from schedscope.present.columns import conventional
-        from schedscope.present.text_table import way
 
         question = getattr(self.frame, "question", "")  # a schedscope answer knows its question
-        columns = [
+        upper = upper_bounds(self.frame.columns)
+        return [
             replace(column, kind="time") if column.name in self.times else column
             for column in conventional(self.frame, question=question, origin=self.origin)
-        ]
-        upper = upper_bounds(self.frame.columns)
-        worded = with_intervals(self.frame, {each.name: way(each.kind) for each in columns})
-        return worded, [
-            each
-            if worded.schema[each.name] == self.frame.schema[each.name]
-            else replace(each, kind="right")
-            for each in columns
-            if each.name not in upper
+            if column.name not in upper
         ]
 
 

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from schedscope import units
+from schedscope.present.bounds import upper_bounds
 from schedscope.present.columns import Column
 
 if TYPE_CHECKING:
@@ -117,9 +118,14 @@ def _shortened(text: str, space: int) -> str:
 
 
 def cells(frame: pl.DataFrame, column: Column) -> list[str]:
-    """The texts of one column."""
-    values = frame[column.name].to_list()
-    texts = [way(column.kind, column.origin)(value) for value in values]
+    """The texts of one column: intervals, where the frame has its upper bound as `NAME_high`."""
+    values, write = frame[column.name], way(column.kind, column.origin)
+    texts = [write(value) for value in values]
+    high = f"{column.name}_high"
+    if high in upper_bounds(frame.columns) and values.dtype.is_numeric():
+        both = [units.interval(*pair, write) for pair in zip(values, frame[high], strict=True)]
+        if both != texts:
+            return both
     if column.kind == "time":
         # The unit in a column of its own width: digits line up.
         return [text + " " if text.endswith(" s") else text for text in texts]

@@ -7,7 +7,6 @@ from html import escape
 
 from schedscope import units
 from schedscope.analysis.latency import latency
-from schedscope.present import bounds
 from schedscope.report.section import Section, call, prose
 from schedscope.report.subject import Subject
 from schedscope.report.summary import summary
@@ -67,8 +66,7 @@ def wrong(subject: Subject, anchors: set[str], shown: tuple[int, int] | None) ->
         if shown and shown[0] <= place.ts and place.ts + place.dur <= shown[1]:
             where += f' · <a href="#timeline" data-view="{escape(view)}">timeline</a>'
         tested = f" Test it with {call(row['whatif'], name)}" if row["whatif"] else ""
-        share = units.percent(row["cost_frac"])
-        cost = units.duration(row["cost"]) + ("" if row["cost_frac"] > 1 else f" · {share}")
+        cost = units.cost(row["cost"], row["cost_high"], row["cost_frac"], " · {}")
         badge = _WORDS.get(level, level)
         items.append(
             f"<li class={level}><p class=what><b>{escape(topic)}</b> <i>{badge}</i>"
@@ -110,9 +108,9 @@ def tiles(subject: Subject) -> str:
     whole = subject.ask(latency).row(0, named=True)
     per_cpu = trace.info.get("per_cpu") or []
     capacity = trace.duration * trace.ncpu
-    found = [("waits", bounds.interval(whole["n"], whole["n_high"], units.count))]
+    found = [("waits", units.interval(whole["n"], whole["n_high"], units.count))]
     found += [
-        (name, bounds.interval(whole[column], whole[f"{column}_high"]))
+        (name, units.interval(whole[column], whole[f"{column}_high"]))
         for name, column in (("median wait", "p50"), ("99 % within", "p99"), ("longest", "max"))
         if whole["n"]
     ]

@@ -18,7 +18,6 @@ from schedscope.analysis.findings.avoidable_idle import STRETCHES
 from schedscope.analysis.latency import latency
 from schedscope.analysis.queue_depth import queue_depth
 from schedscope.analysis.work_conservation import idle_episodes, work_conservation
-from schedscope.present import bounds
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
@@ -121,7 +120,6 @@ def idle(subject: Subject) -> Section:
     machine = once(work_conservation, trace).row(0, named=True)
     every = subject.ask(work_conservation, by="comm")
     names = every.filter(pl.col("avoidable_high") > 0)
-    names = bounds.with_intervals(names, question="work_conservation")
     columns = choose(
         names,
         ["comm", "waiting", "avoidable", "avoidable_frac", "n"],
@@ -129,9 +127,9 @@ def idle(subject: Subject) -> Section:
     )
     shares = machine["wasted_idle_frac"], machine["wasted_idle_frac_high"]
     body = (
-        f"<p>Avoidable idle time: {bounds.interval(machine['wasted'], machine['wasted_high'])} of"
+        f"<p>Avoidable idle time: {units.interval(machine['wasted'], machine['wasted_high'])} of"
         f" {units.duration(machine['idle'])} idle time"
-        f" ({bounds.interval(*shares, units.percent)})."
+        f" ({units.interval(*shares, units.percent)})."
     )
     if machine["pinned"]:
         body += (

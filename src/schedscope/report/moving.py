@@ -12,7 +12,6 @@ from schedscope.analysis.isolation import runs_outside_affinity
 from schedscope.analysis.migration.migrations import migration_matrix, migration_summary, ping_pong
 from schedscope.analysis.residency import residency
 from schedscope.analysis.weights import weight_notes
-from schedscope.present import bounds
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure, prose
@@ -114,11 +113,9 @@ def fair(subject: Subject) -> Section:
         "most",
         "basis",
     ]
-    classes = bounds.with_intervals(classes, {"jain": "{:.3f}".format}, question="jain_index")
     columns = choose(classes, names, question="jain_index")
     behind = frame.filter(pl.col("due") > 0)
     names = ["comm", "tid", "sharing", "weight", "running", "due", "lag", "ratio"]
-    behind = bounds.with_intervals(behind, question="fairness")
     rows = choose(behind, names, question="fairness")
     drawn = plot.fairness(frame, top=12)
     notes = "; ".join(weight_notes(trace))

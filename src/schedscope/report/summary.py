@@ -41,19 +41,19 @@ def summary(subject: Subject) -> list[str]:
             f" {_cpus(trace.ncpu)}: each of {units.count(whole['n'])} found one free.",
             *_busy(trace),
         ]
-    total = bounds.interval(whole["total"], whole["total_high"])
+    total = units.interval(whole["total"], whole["total_high"])
     of = "all threads" if subject.where is None else "the selected threads"
     covered = bounds.coverage_line(whole["coverage"], of)
     found = [f"{covered}."] if covered else []
     found.append(
         f"{who} waited for a CPU {bounds.several(whole['n'], whole['n_high'], 'time')}, {total} in"
         f" total, within {text(trace.duration)} on {_cpus(trace.ncpu)}."
-        f" Half of the waits lasted at most {bounds.interval(whole['p50'], whole['p50_high'])},"
+        f" Half of the waits lasted at most {units.interval(whole['p50'], whole['p50_high'])},"
         f" {_tail(whole)}."
     )
     found += _worst(subject, whole)
-    found += _most(subject, whole["total"])
-    found += _causes(subject, whole["total"])
+    found += _most(subject, whole)
+    found += _causes(subject, whole)
     found += _busy(trace)
     found += _unseen(whole)
     return found
@@ -62,8 +62,8 @@ def summary(subject: Subject) -> list[str]:
 def _tail(row: dict[str, Any]) -> str:
     """The worst in a hundred, where there are so many."""
     if row["n"] < 100:
-        return f"the longest {bounds.interval(row['max'], row['max_high'])}"
-    return f"one in a hundred longer than {bounds.interval(row['p99'], row['p99_high'])}"
+        return f"the longest {units.interval(row['max'], row['max_high'])}"
+    return f"one in a hundred longer than {units.interval(row['p99'], row['p99_high'])}"
 
 
 def _unseen(row: dict[str, Any]) -> list[str]:
@@ -100,25 +100,31 @@ def _worst(subject: Subject, whole: dict[str, Any]) -> list[str]:
     ]
 
 
-def _most(subject: Subject, total: int) -> list[str]:
+def _share(part: dict[str, Any], whole: dict[str, Any]) -> str:
+    """Of all waiting time; what is not known for certain may be of any part, or of none."""
+    least, most = part["total"], part["total_high"]
+    of_all = least / whole["total_high"], most / max(most + whole["total"] - least, 1)
+    return units.interval(*of_all, units.percent)
+
+
+def _most(subject: Subject, whole: dict[str, Any]) -> list[str]:
     by_comm = subject.ask(latency, by="comm")
-    if by_comm.height < 2 or not total:
+    if by_comm.height < 2 or not whole["total"]:
         return []
     first = by_comm.row(0, named=True)
     return [
         f"Threads named {units.printable(first['comm'])} waited most:"
-        f" {units.percent(first['total'] / total)} of all waiting time in"
+        f" {_share(first, whole)} of all waiting time in"
         f" {bounds.several(first['n'], first['n_high'], 'wait')}, {_tail(first)}."
     ]
 
 
-def _causes(subject: Subject, total: int) -> list[str]:
+def _causes(subject: Subject, whole: dict[str, Any]) -> list[str]:
     by_cause = subject.ask(latency, by="cause").filter(pl.col("total") > 0)
     if by_cause.is_empty():
         return []
     parts = [
-        f"{units.percent(row['total'] / total)} {_CAUSES[row['cause']]}"
-        for row in by_cause.iter_rows(named=True)
+        f"{_share(row, whole)} {_CAUSES[row['cause']]}" for row in by_cause.iter_rows(named=True)
     ]
     return [f"Of the waiting time, threads spent {_listed(parts)}."]
 

@@ -14,7 +14,6 @@ from schedscope.analysis.survival.survival import survival
 from schedscope.analysis.worst_waits import worst_waits
 from schedscope.plot.starvation import TOP, names_drawn
 from schedscope.plot.style import short
-from schedscope.present.bounds import with_intervals
 from schedscope.present.columns import choose
 from schedscope.present.html_table import html_table
 from schedscope.report.section import Section, figure
@@ -134,9 +133,8 @@ def latency_table(
 ) -> str:
     """A table of waits, with both bounds of what is not known exactly."""
     names = [by, "n", "n_censored?", "total", "p50", "p90", "p99", "max", "ts_max"]
-    shown = with_intervals(frame, question="latency")
-    columns = choose(shown, names, question="latency", origin=trace.origin)
-    return html_table(shown, columns, name, most=most)
+    columns = choose(frame, names, question="latency", origin=trace.origin)
+    return html_table(frame, columns, name, most=most)
 
 
 def bucket_for(duration: int) -> int:

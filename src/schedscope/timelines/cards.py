@@ -57,7 +57,7 @@ def _card(row: dict[str, Any], view: str, name: str, buttons: bool) -> str:
     level = escape(row["level"])
     parts = [
         f"<header><b>{escape(row['topic'])}</b><i>{level}</i>"
-        f"<span>{units.cost(row['cost'], row['cost_frac'])}</span></header>",
+        f"<span>{units.cost(row['cost'], row['cost_high'], row['cost_frac'])}</span></header>",
         f"<p>{escape(units.printable(row['text']))}</p>",
         f"<p><b>Try:</b> {escape(row['advice'])}</p>",
     ]

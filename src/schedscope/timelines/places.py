@@ -144,7 +144,7 @@ def listed(
                 "n": number,
                 "topic": row["topic"],
                 "level": row["level"],
-                "cost": units.cost(row["cost"], row["cost_frac"]),
+                "cost": units.cost(row["cost"], row["cost_high"], row["cost_frac"]),
                 "text": units.printable(row["text"]),
                 "advice": row["advice"],
                 "commands": [
