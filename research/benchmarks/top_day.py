@@ -1,14 +1,14 @@
 """`schedscope top` for as many tables as in a day: does it grow, and are its figures right at last?
 
     python research/benchmarks/top_day.py --every 1 --refreshes 86400
-    python research/benchmarks/top_day.py --every 5 --refreshes 17280 --metrics
+    python research/benchmarks/top_day.py --every 60 --refreshes 1440 --metrics
 
 The command itself runs, but its recorder is made up and its clock passes by itself: a snapshot has
 what a recorder would have written since the one before, as sub-buffers of ftrace, with stamps of a
 whole day. Of two CPUs one goes off and on. A hundred threads a second come and go, each with a name
 of its own, and reuse each other's numbers; others stay, or starve for five seconds; services come
-and go; events are lost now and then. In the last minutes every row (with --metrics: every sum of the
-last hour) is compared with what was made up. Prints memory, open files and time per table at certain
+and go; events are lost now and then. Every row of the last tables (with --metrics: times of the last
+answer) is compared with what was made up. Prints memory, open files and time per table at certain
 hours. Needs neither root nor Linux's tracing.
 """
 
@@ -182,7 +182,7 @@ class Recorder:
         self.ring.mkdir()
         self.clock, self.world, self.held = clock, world, held
         self.pid = os.getpid()
-        self.taken = self.missed = 0
+        self.taken = self.first = 0
         self.upto = int(clock.now)
         self.about = json.loads((TEMPLATE / "capture.json").read_text())
         self.about["ftrace"]["sub_buffer_bytes"] = PAGE
@@ -196,7 +196,7 @@ class Recorder:
         end = int(self.clock.now)
         begin = max(self.upto, end - int(self.held))
         late = begin > self.upto
-        self.missed += begin - self.upto
+        self.first = self.first or end - begin
         folder = self.ring / f"{self.taken}.partial"
         (folder / "raw").mkdir(parents=True)
         (folder / "stats").mkdir()
@@ -246,7 +246,8 @@ class Recorder:
         for seen in ("start", "end"):
             text += "".join(f"{seen}\t{tid}\t1\t{tid}\t{group}\t\t{comm}\n" for comm, tid in rows)
         (folder / "processes.tsv").write_text(text)
-        text = "seen\tcgroup\tweight\tquota\tperiod\tusage\tperiods\tn_throttled\tthrottled\tpressure\n"
+        text = "seen\tcgroup\tweight\tquota\tperiod\tusage\t"
+        text += "periods\tn_throttled\tthrottled\tpressure\n"
         throttled = end * 1000
         text += f"start\t/fixed.service\t100\t50000\t100000\t0\t{end}\t{end}\t{throttled}\t\n"
         text += f"start\t{group}\t100\t\t100000\t0\t0\t0\t0\t\n"
@@ -277,8 +278,9 @@ class Measured:
             print(
                 f"table {self.tables}, {hours:.2f} h: {pages * 4 / 1024:.1f} MiB,"
                 f" {len(os.listdir('/proc/self/fd'))} files, {threading.active_count()} threads,"
-                f" {(now - self.since) / many * 1000:.1f} ms and {(cpu - self.cpu) / many * 1000:.1f}"
-                f" ms of CPU a table since; {len(os.listdir(fake.ring.parent))} entries in its folder",
+                f" {(now - self.since) / many * 1000:.1f} ms and"
+                f" {(cpu - self.cpu) / many * 1000:.1f} ms of CPU a table since;"
+                f" {len(os.listdir(fake.ring.parent))} entries in its folder",
                 file=sys.stderr, flush=True,
             )  # fmt: skip
             self.since, self.cpu, self.before = now, cpu, self.tables
@@ -392,7 +394,6 @@ def _metrics(
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"127.0.0.1:{free.getsockname()[1]}"
     add, texts = metrics.Metrics.add, deque[str](maxlen=1)
-    spent = [0.0, 0.0]
 
     def added(self: Any, interval: Any, *rest: Any) -> None:
         add(self, interval, *rest)
@@ -407,24 +408,24 @@ def _metrics(
             status = schedscope([*words, "--metrics", address])
     finally:
         metrics.Metrics.add = add  # type: ignore[method-assign]
-    values = {
-        name: float(value)
-        for name, value in (
-            line.rsplit(" ", 1) for line in texts[-1].splitlines() if not line.startswith("#")
-        )
-    }
-    services = {name for name in values if name.startswith("schedscope_waiting_seconds_total{")}
-    fixed = values['schedscope_throttled_seconds_total{service="/fixed.service"}']
-    whole = (
-        values["schedscope_observed_seconds_total"] + values["schedscope_unobserved_seconds_total"]
-    )
-    waits = sum(v for name, v in values.items() if name.startswith("schedscope_wait_seconds_count"))
+    lines = [line.rsplit(" ", 1) for line in texts[-1].splitlines() if line[0] != "#"]
+    values = {name: float(value) for name, value in lines}
+    services = sum(name.startswith("schedscope_waiting_seconds_total{") for name in values)
+    print(f"{measured.tables} intervals, {(clock.now - 1000) / 3600:.2f} h; it ended with {status}")
+    print(f"the last answer: {len(texts[-1])} bytes, {services} services")
+    # What the scrape is of: the recorder's own count of throttled time, a thousandth of all.
+    named = "schedscope_throttled_seconds_total{"
+    throttled = sum(value for name, value in values.items() if name.startswith(named))
+    observed = values["schedscope_observed_seconds_total"]
+    unobserved = values["schedscope_unobserved_seconds_total"]
     print(
-        f"{len(texts[-1])} bytes, {len(services)} services, {spent and ''}throttled {fixed:.3f} s,"
+        f"observed {observed:.3f} s, not observed {unobserved:.3f} s, throttled {throttled:.3f} s"
     )
-    print(f"observed and not {whole:.0f} s of {clock.now - 1000:.0f}; missed {fakes[0].missed} s;")
-    print(f"waits {waits:.0f}; it ended with {status}")
-    return bool(status)
+    wrong = abs(throttled * 1000 + fakes[0].first - observed - unobserved) > 0.5
+    # An hour's services, one for each table or each half minute.
+    wrong |= services > 3600 / max(30, args.every) + 10
+    print("as made up" if not wrong else "NOT as made up")
+    return bool(status or wrong)
 
 
 if __name__ == "__main__":
