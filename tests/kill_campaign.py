@@ -180,11 +180,18 @@ class End:
         if self.recorder == "dtrace" and (dtrace := tool("dtrace")):
             # Another root's dtrace reads the scripts by a path below /tmp.
             program = shutil.copytree(CAPTURE.parent, self.folder / "collectors") / "capture"
-            words = list(dtrace)
+            run = list(dtrace)
             if library := environment.pop(KEPT_TYPES, None):
-                last = max(i for i, word in enumerate(words) if Path(word).name == "dtrace")
-                words[last:last] = ["env", f"LD_PRELOAD={library}"]
-            environment["DTRACE"] = " ".join(words)
+                last = max(i for i, word in enumerate(run) if Path(word).name == "dtrace")
+                run[last:last] = ["env", f"LD_PRELOAD={library}"]
+            environment["DTRACE"] = " ".join(run)
+            if self.way == "parent":
+                package = self.folder / "src" / "schedscope"
+                package.mkdir(parents=True)
+                for path in (CAPTURE.parents[1] / "src" / "schedscope").iterdir():
+                    target = program.parent if path.name == "collectors" else path
+                    (package / path.name).symlink_to(target)
+                environment["PYTHONPATH"] = str(package.parent)
         called = ["sh", str(program)]
         if self.way == "parent":
             called = [sys.executable, "-m", "schedscope", "capture"]
