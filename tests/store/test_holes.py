@@ -26,7 +26,7 @@ def hole(path: Path, length: int = LONG) -> None:
         file.truncate(length)
 
 
-def test_sub_buffers_without_events_are_no_recording(tmp_path: Path) -> None:
+def test_a_hole_of_sub_buffers_is_refused(tmp_path: Path) -> None:
     copy = tmp_path / "t.capture"
     shutil.copytree(FIXTURES / "linux-ftrace-mixed.capture", copy)
     (copy / "raw" / "cpu0.zst").unlink()

@@ -10,7 +10,7 @@ from schedscope.store import looked_at
 
 
 def test_the_oldest_notes_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note outlives its folder, and nobody else removes it."""
+    """A note outlives its folder, and only another note removes it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(looked_at, "_MOST", 10)
     for number in range(25):

@@ -57,7 +57,7 @@ pub type Stamp<'a> = dyn Fn(&[u8]) -> Option<u64> + 'a;
 /// Bytes that hold a sub-buffer's time stamp and commit word.
 pub const HEADER: usize = 64;
 
-/// So many sub-buffers after each other without an event are no recording: the kernel hands out none.
+/// So many sub-buffers after each other without an event are refused: the kernel hands out none.
 /// A hole of a terabyte takes no room in a file, but minutes to read.
 const MOST_EMPTY: u64 = 1 << 16;
 
