@@ -7,7 +7,7 @@ The command itself runs, but its recorder is made up and its clock passes by its
 what a recorder would have written since the one before, as sub-buffers of ftrace, with stamps of a
 whole day. Of two CPUs one goes off and on. A hundred threads a second come and go, each with a name
 of its own, and reuse each other's numbers; others stay, or starve for five seconds; services come
-and go; events are lost now and then. Every row of the last tables (with --metrics: times of the last
+and go; events are lost now and then. Every row of the last tables (with --metrics: the times of an
 answer) is compared with what was made up. Prints memory, open files and time per table at certain
 hours. Needs neither root nor Linux's tracing.
 """
