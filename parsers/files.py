@@ -1,4 +1,4 @@
-"""Read a table's file by its name, whatever the name: the one place where Polars opens files.
+"""Read files that others made: the one place where Polars opens a table's file.
 
 To Polars a path is a pattern, an address or a partition too: `run[12]`, `a*b`, `~x`, `key=1/`.
 Here it is the name of one file.
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -57,6 +58,24 @@ def _pass_on(said: io.IOBase, to: int) -> None:
     said.seek(0)
     if text := said.read():
         os.write(to, text)
+
+
+def read_small(path: Path, most: int = 64 << 20) -> bytes:
+    """All of a small file that others may have made; `OSError` for any other.
+
+    A pipe would be waited for, and a hole of any length takes no room in a file.
+    """
+    with open(path, "rb", opener=_opened) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if about.st_size > most:
+            raise OSError(errno.EFBIG, f"it is longer than {most} bytes")
+        return file.read(about.st_size)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def scan_parquet(path: Path) -> pl.LazyFrame:

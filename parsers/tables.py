@@ -180,7 +180,7 @@ def _about(folder: Path, found: list[Problem]) -> dict[str, Any]:
     if not path.exists() or not _regular(path, "trace.json", found):
         return {}
     try:
-        info = trace_json.parse(path.read_bytes(), "trace.json")
+        info = trace_json.parse(files.read_small(path), "trace.json")
     except FormatError as error:
         found.append(Problem("trace.json", error.found, "one JSON object"))
         return {}

@@ -23,7 +23,7 @@ from schedscope import units
 from schedscope.analysis.cpus import topology
 from schedscope.errors import FormatError, StorageError, UsageError
 from schedscope.outputs import whole
-from schedscope.parsers.files import read_parquet
+from schedscope.parsers.files import read_parquet, read_small
 from schedscope.simulator.workloads.groups import GROUPS, MOVES, check_groups, check_moves, in_order
 from schedscope.simulator.workloads.machine import Machine
 from schedscope.store import cache
@@ -271,7 +271,7 @@ def read_workload(folder: str | os.PathLike[str]) -> Workload:
     """
     path = Path(folder)
     try:
-        about = json.loads((path / _ABOUT_FILE).read_bytes())
+        about = json.loads(read_small(path / _ABOUT_FILE))
         steps = read_parquet(path / _STEPS_FILE)
     except OSError as error:
         raise StorageError(

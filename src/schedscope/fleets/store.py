@@ -28,6 +28,7 @@ from schedscope import outputs
 from schedscope.errors import StorageError
 from schedscope.fleets.sources import is_url, stored_identity
 from schedscope.fleets.summary import FORMAT
+from schedscope.parsers.files import read_small
 from schedscope.store import cache
 
 TABLE = "fleet.parquet"
@@ -89,7 +90,7 @@ class Folder:
     def kept(self, trace: str) -> dict[str, Any] | None:
         """The summary of a trace from an earlier run; None if it, or what made it, has changed."""
         try:
-            document = json.loads(self._place(trace).read_bytes())
+            document = json.loads(read_small(self._place(trace)))
             known = document["identity"]
             if document["version"] != self._version or known["path"] != _absolute(trace):
                 return None

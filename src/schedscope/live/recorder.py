@@ -153,6 +153,7 @@ def intervals(
     them, `costs` of what follows included; then there are gaps, if the ring is shorter.
     """
     import schedscope as ss
+    from schedscope.store import looked_at
 
     before: Path | None = None
     end = 0
@@ -179,11 +180,12 @@ def intervals(
         try:
             # Examining clocks takes longer than all the rest, and a second of events shows little.
             # On the recorded host, a second thread would make others wait.
-            trace = ss.open(whole, cache=cache, options={"clocks": "yes"}, jobs=1)
-            begin = end if follows else trace.window[0]
-            gap = None if before is None else max(0, begin - end)
-            end = trace.window[1]
-            yield Interval(trace, begin, end, gap, _throttled(part))
+            with looked_at.in_memory():
+                trace = ss.open(whole, cache=cache, options={"clocks": "yes"}, jobs=1)
+                begin = end if follows else trace.window[0]
+                gap = None if before is None else max(0, begin - end)
+                end = trace.window[1]
+                yield Interval(trace, begin, end, gap, _throttled(part))
         finally:
             shutil.rmtree(cache, ignore_errors=True)
             if whole != part:

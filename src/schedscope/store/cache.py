@@ -42,6 +42,7 @@ from typing import Any
 from schedscope import outputs
 from schedscope.errors import StorageError, UsageError
 from schedscope.parsers import trace_json
+from schedscope.parsers.files import read_small
 from schedscope.store import looked_at, stored
 from schedscope.store.in_use import unused
 from schedscope.store.stored import METADATA
@@ -221,7 +222,7 @@ def sched_name(source: Path, options: Mapping[str, str] | None = None) -> str:
 def read_about(folder: Path) -> dict[str, Any] | None:
     """trace.json of a `.sched` folder, or None where there is no readable one."""
     try:
-        about = json.loads((folder / METADATA).read_bytes())
+        about = json.loads(read_small(folder / METADATA))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(about, dict):

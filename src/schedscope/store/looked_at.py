@@ -5,7 +5,7 @@ all values of a table are checked before its rows are read. A note in the user's
 says that this was done, so that it is done once. A note is about files: the table, and what its
 values were compared with, trace.json and the threads. It holds as long as their inodes, sizes and
 times are the same; no program can set one of these times, ctime. Where no note can be written, a
-table is looked at each time.
+table is looked at each time. The oldest notes beyond a number go, since a note outlives its folder.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -30,7 +30,10 @@ Identity = dict[str, list[int]]
 _BESIDE = ("trace.json", "threads.parquet")
 # Two writes within the file system's clock tick leave the same times.
 _SETTLED_NS = 2_000_000_000
-_KEPT_S = 90 * 24 * 3600
+_MOST = 4000
+"""Notes, of about 3 KB each."""
+
+_in_memory: dict[Path, Identity] | None = None
 
 
 def user_folder() -> Path:
@@ -61,6 +64,17 @@ def identity(folder: Path, name: str) -> Identity:
     return found
 
 
+@contextmanager
+def in_memory() -> Iterator[None]:
+    """No note of the block outlives it: for folders that do not, either."""
+    global _in_memory
+    before, _in_memory = _in_memory, {}
+    try:
+        yield
+    finally:
+        _in_memory = before
+
+
 def known(now: Identity, folder: Path) -> bool:
     """Were the values of these very files checked?"""
     if not now:
@@ -87,6 +101,9 @@ def _write(seen: Identity, folder: Path) -> None:
     # Without a home, or on a full disk, tables are checked again.
     with suppress(OSError, RuntimeError, StorageError):
         path = _note(folder)
+        if _in_memory is not None:
+            _in_memory[path] = _read(path) | seen
+            return
         if not path.exists():
             path.parent.mkdir(0o700, parents=True, exist_ok=True)
             _forget_old(path.parent)
@@ -95,6 +112,8 @@ def _write(seen: Identity, folder: Path) -> None:
 
 
 def _read(path: Path) -> Identity:
+    if _in_memory is not None and path in _in_memory:
+        return _in_memory[path]
     try:
         said = json.loads(path.read_bytes())
         files = said["files"] if said["engine"] == _engine() else {}
@@ -119,6 +138,16 @@ def _engine() -> list[int]:
 
 
 def _forget_old(notes: Path) -> None:
-    for path in notes.iterdir():
-        if time.time() - path.stat().st_mtime > _KEPT_S:
-            path.unlink(missing_ok=True)
+    """Makes room for many others at once: not each one shall look at all before it."""
+    names = os.listdir(notes)
+    if len(names) < _MOST:
+        return
+
+    def age(name: str) -> float:
+        try:
+            return (notes / name).stat().st_mtime
+        except OSError:  # another process removed it
+            return 0
+
+    for name in sorted(names, key=age)[: len(names) - _MOST // 2]:
+        (notes / name).unlink(missing_ok=True)

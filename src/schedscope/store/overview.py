@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schedscope.parsers.files import read_small
 from schedscope.store import checked_file, overview_writer
 from schedscope.store.overview_writer import CODES, NAME, STATES, VERSION
 from schedscope.store.thread_totals import SCHEMA
@@ -141,8 +142,7 @@ def of(trace: Trace) -> Overview | None:
         return None
     identity = [recorded.get("bytes"), recorded.get("crc32")]
     try:
-        with (trace.path / NAME).open("rb") as file:
-            found = _parsed(file.read(), identity, trace.info)
+        found = _parsed(read_small(trace.path / NAME, 1 << 30), identity, trace.info)
     except OSError:
         found = None
     if found is not None:

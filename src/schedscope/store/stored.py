@@ -42,10 +42,7 @@ def read_about(folder: Path) -> dict[str, Any]:
     """
     path = folder / METADATA
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            # Opening a pipe without a writer would block forever.
-            raise FormatError(f"{path} is not a file", "what `schedscope convert` wrote", _REWRITE)
-        text = path.read_bytes()
+        text = files.read_small(path)
     except OSError as error:
         raise StorageError(
             f"cannot read {path}: {error.strerror}",

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from schedscope.analysis.cpus.occupancy import occupancy
+from schedscope.parsers.files import read_small
 from schedscope.store import checked_file
 from schedscope.timelines.background import Background
 from schedscope.timelines.lanes import MOST_ROWS
@@ -93,7 +94,7 @@ class Sums:
     def _find(self) -> None:
         path = self._path()
         try:
-            held = self._parsed(path.read_bytes()) if path else None
+            held = self._parsed(read_small(path, 1 << 30)) if path else None
         except OSError:
             held = None
         if held is None:

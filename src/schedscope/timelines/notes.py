@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from schedscope.errors import StorageError, UsageError
 from schedscope.outputs import whole
+from schedscope.parsers.files import read_small
 
 if TYPE_CHECKING:
     from schedscope.store.trace import Trace
@@ -30,7 +31,7 @@ class Notes:
         self.rows: list[dict[str, Any]] = []
         if self.path is not None and self.path.is_file():
             try:
-                self.rows = _checked(json.loads(self.path.read_bytes()))
+                self.rows = _checked(json.loads(read_small(self.path)))
             except (OSError, ValueError, RecursionError) as error:
                 raise StorageError(
                     f"{self.path} holds no notes", "the notes of a timeline", "move it away"

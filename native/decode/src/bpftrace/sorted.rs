@@ -10,7 +10,7 @@ use std::path::Path;
 
 use super::by_cpu::{Reader, Writer};
 use super::line::{Fields, Start, since};
-use super::whole_lines::WholeLines;
+use super::whole_lines::{PIECE, WholeLines};
 use crate::error::{Error, Result};
 use crate::model::event::EventSink;
 use crate::regular_file::open_regular;
@@ -113,7 +113,8 @@ pub fn sort_out(
         }
         number = reader.number;
         done += read;
-        if number.is_multiple_of(1 << 16) {
+        let ended = line.pop_if(|&mut byte| byte == b'\n').is_some();
+        if number.is_multiple_of(1 << 16) || !ended {
             // The first of two passes.
             sink.progress(done / 2, total)?;
         }
@@ -122,7 +123,7 @@ pub fn sort_out(
         {
             return Err(error);
         }
-        if line.pop_if(|&mut byte| byte == b'\n').is_none() {
+        if !ended && read < PIECE {
             sorted.torn = true;
             break;
         }

@@ -5,12 +5,16 @@
 //! line belongs to the name.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, Result};
+use std::io::{BufRead, Read, Result};
 
 use super::line::{Fields, LINE_END, Start};
 
 /// A thread's name.
 const NAME_MAX: usize = 15;
+
+/// No line of the script is as long. A file may have one without an end, which takes no room there if
+/// it is a hole: such a line comes in pieces of this size.
+pub const PIECE: u64 = 1 << 16;
 
 pub struct WholeLines<R> {
     reader: R,
@@ -40,7 +44,7 @@ impl<R: BufRead> WholeLines<R> {
         line.clear();
         match self.ahead.pop_front() {
             Some(next) => *line = next,
-            None => drop(self.reader.read_until(b'\n', line)?),
+            None => drop(self.read(line)?),
         }
         self.number += self.took;
         self.took = 1;
@@ -55,10 +59,14 @@ impl<R: BufRead> WholeLines<R> {
         }
     }
 
+    fn read(&mut self, line: &mut Vec<u8>) -> Result<usize> {
+        self.reader.by_ref().take(PIECE).read_until(b'\n', line)
+    }
+
     fn peek(&mut self, at: usize) -> Result<Option<&[u8]>> {
         while self.ahead.len() <= at {
             let mut next = Vec::new();
-            if self.reader.read_until(b'\n', &mut next)? == 0 {
+            if self.read(&mut next)? == 0 {
                 return Ok(None);
             }
             self.ahead.push_back(next);
@@ -184,6 +192,18 @@ mod tests {
             "X 9999 0 3 7 7\n",
         ];
         assert_eq!(lines(text, true), found);
+    }
+
+    #[test]
+    fn a_line_without_an_end_takes_no_more_memory_than_its_pieces() {
+        let hole = std::io::repeat(0).take(40 * PIECE);
+        let mut lines = WholeLines::new(std::io::BufReader::new(hole));
+        let (mut line, mut read) = (Vec::new(), 0);
+        while lines.next(&mut line).unwrap() > 0 {
+            read += line.len() as u64;
+            assert!(line.len() as u64 <= PIECE);
+        }
+        assert_eq!(read, 40 * PIECE);
     }
 
     #[test]

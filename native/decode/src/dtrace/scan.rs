@@ -10,6 +10,7 @@ use super::line::{Fields, is_letter, newline};
 use super::told::Told;
 use crate::carriage_returns;
 use crate::error::{Error, Result};
+use crate::hooks::check_interrupt;
 use crate::input::Input;
 
 /// Bytes read at a time.
@@ -130,6 +131,7 @@ impl Scan {
         // Bytes at the front of the buffer: a line not yet complete.
         let (mut kept, mut at) = (0, 0u64);
         loop {
+            check_interrupt()?;
             let read = input.read_at(&mut buffer[kept..], at + kept as u64)?;
             let filled = kept + read;
             let window = &buffer[..filled];

@@ -9,6 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::error::Result;
+use crate::hooks::check_interrupt;
 use crate::input::Input;
 
 /// Supplies the bytes of one CPU's sub-buffers in order.
@@ -56,6 +57,13 @@ pub type Stamp<'a> = dyn Fn(&[u8]) -> Option<u64> + 'a;
 /// Bytes that hold a sub-buffer's time stamp and commit word.
 pub const HEADER: usize = 64;
 
+/// So many sub-buffers after each other without an event are refused: the kernel hands out none.
+/// A hole of a terabyte takes no room in a file, but minutes to read.
+const MOST_EMPTY: u64 = 1 << 16;
+
+/// Sub-buffers between two looks for a signal.
+const STEP: u64 = 1 << 12;
+
 /// The sub-buffers of one CPU, in an order of their own.
 pub struct Reordered {
     input: Arc<Input>,
@@ -86,8 +94,20 @@ pub fn reordered(
     let offset = |number: u64| begin + number * page as u64;
     let mut last = None;
     let mut in_order = true;
+    let mut empty = 0;
     for number in 0..count {
         let stamp = stamp_at(offset(number))?;
+        empty = if stamp.is_some() { 0 } else { empty + 1 };
+        if number % STEP == 0 {
+            check_interrupt()?;
+        }
+        if empty > MOST_EMPTY {
+            return Err(input.wrong(
+                offset(number + 1 - empty),
+                format!("{empty} sub-buffers after each other without an event"),
+                "sub-buffers with events",
+            ));
+        }
         in_order &= stamp.is_none() || stamp > last;
         last = stamp.or(last);
     }
@@ -96,6 +116,9 @@ pub fn reordered(
     }
     let mut all: Vec<(u64, bool, u64)> = Vec::new();
     for number in 0..count {
+        if number % STEP == 0 {
+            check_interrupt()?;
+        }
         // One without events stays behind the one it follows.
         let (stamp, empty) = match stamp_at(offset(number))? {
             Some(stamp) => (stamp, false),

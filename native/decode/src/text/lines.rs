@@ -12,6 +12,7 @@ use super::kind::Kind;
 use super::line;
 use crate::BYTE_ORDER_MARK;
 use crate::error::{Error, Result};
+use crate::hooks::check_interrupt;
 use crate::regular_file::open_regular;
 
 const WINDOW: usize = 1 << 20;
@@ -50,6 +51,7 @@ impl Lines {
     }
 
     fn fill(&mut self) -> Result<()> {
+        check_interrupt()?;
         self.buffer.copy_within(self.at..self.filled, 0);
         self.filled -= self.at;
         self.at = 0;

@@ -20,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::ftrace::interrupts::OpenInterrupts;
 use crate::ftrace::states::{SeenStates, StateTable};
 use crate::group_moves::GroupMoves;
-use crate::hooks::check_interrupt;
 use crate::model::event::{Event, EventSink, Extent, LossReason, Source, SourceEnd, SourceInfo};
 use crate::perfdata::command;
 use damage::{Damage, is_cut};
@@ -165,9 +164,6 @@ impl FtraceText {
         while let Some(text) = lines.next()? {
             if gate.passes(text) {
                 scan.line(text);
-            }
-            if lines.number % (1 << 16) == 0 {
-                check_interrupt()?;
             }
         }
         if scan.raw_flags {
