@@ -137,7 +137,10 @@ def _of_rust(tests: Tests, modules: Sequence[str], share: int, seed: int) -> Fou
     for module in modules:
         first = 1 + sum(map(len, drawn.values()))
         drawn[module] = dict(enumerate(_listed(tests.tree, module, share, seed), first))
-    _make(tests, drawn, cargo("build", "python", "--message-format=short"))
+    crates = sorted({Path(module).parts[1] for module in modules})
+    builds = [cargo("test", crate, "--lib", "--no-run", SHORT) for crate in crates]
+    builds += [cargo("build", "python", SHORT)] if tests.paths else []
+    _make(tests, drawn, builds)
     by_crate: set[int] = set()
     for module, mutants in drawn.items():
         own = [*LIMITED, *cargo("test", Path(module).parts[1], "--lib")]
@@ -180,13 +183,13 @@ def _listed(tree: Path, module: str, share: int, seed: int) -> list[Any]:
     return drawn[:share]
 
 
-def _make(tests: Tests, drawn: Mapping[str, dict[int, Any]], build: Sequence[str]) -> None:
+def _make(tests: Tests, drawn: Mapping[str, dict[int, Any]], builds: Sequence[list[str]]) -> None:
     """Writes the mutants into the modules' text. What does not compile is drawn no more."""
     whole = {module: (tests.tree / module).read_text() for module in drawn}
     while True:
         for module, mutants in drawn.items():
             (tests.tree / module).write_text(with_all(whole[module], mutants))
-        why = tests.fail(build)
+        why = next(filter(None, map(tests.fail, builds)), "")
         errors = re.findall(r"^(\S+?\.rs):(\d+):\d+: error", why, re.MULTILINE)
         if not errors:
             if why:
@@ -204,6 +207,7 @@ def _make(tests: Tests, drawn: Mapping[str, dict[int, Any]], build: Sequence[str
                 del mutants[number]
 
 
+SHORT = "--message-format=short"
 MARK = "/\\* mutant {} \\*/"
 CHOSEN = f'''
 fn chosen_mutant() -> u32 {{
