@@ -218,13 +218,7 @@ fn chosen_mutant() -> u32 {{
 
 
 def with_all(text: str, mutants: Mapping[int, Any]) -> str:
-    """The text of a module in which each function does as the mutant says that is chosen.
-
-    >>> place = {"start": {"line": 1, "column": 14}, "end": {"line": 1, "column": 15}}
-    >>> one = {"function": {"span": {"start": {"line": 1, "column": 1}, "end": {"line": 1,
-    ...     "column": 18}}}, "span": place, "replacement": "-"}
-    >>> print(with_all("fn f() { a() + 1 }", {7: one}).split("fn chosen")[0])
-    """
+    """The text of a module in which each function does as the mutant says that is chosen."""
     starts = [0, *accumulate(map(len, text.splitlines(keepends=True)))]
 
     def at(place: Mapping[str, int]) -> int:
