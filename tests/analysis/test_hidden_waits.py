@@ -108,6 +108,7 @@ def test_a_thread_that_only_hidden_waits_can_have() -> None:
     st.integers(0, 4),
     st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10), Fraction(1)]),
 )
+@example(shown=[0, 50], once=[30], stretches=[], most=0, share=Fraction(1, 2))
 @example(shown=[], once=[], stretches=[1], most=1, share=Fraction(1, 2))
 def test_bounds_are_the_extremes_of_all_samples_that_are_possible(
     shown: list[int], once: list[int], stretches: list[int], most: int, share: Fraction
