@@ -153,6 +153,7 @@ def test_three_rows_may_be_one_wait() -> None:
 def test_waiting_on_an_unknown_queue_bounds_fairness() -> None:
     """a waits 40 ms, perhaps where b runs, and b may be due half of that time less."""
     text = """
+        z sleeping   0..0
         b running@0  0..100
         a runnable@? 0..40
         a running@1  40..50
