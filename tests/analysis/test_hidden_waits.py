@@ -204,3 +204,17 @@ def test_new_thread_without_a_first_wakeup_may_have_waited() -> None:
     tables = {"states": known.states, "waits": waits, "threads": names.with_columns(made)}
     a = row_of(ss.fairness(ss.Trace.from_tables(tables, dict(known.info)), per="cpu"), comm="a")
     assert bounds(a, "running", "waiting", "due") == [(80, 80), (20, 20), (50, 90)]
+
+
+def test_unknown_time_of_a_cpu_may_have_served_any_thread_of_the_machine() -> None:
+    """For 10 ms the one CPU may have run somebody else: a and b may be due so much more."""
+    text = """
+        a running@0  0..40
+        b runnable@0 0..40
+        b running@0  40..60
+        a runnable@0 40..60
+        a running@0  60..90
+    """
+    frame = ss.fairness(scene(text, ncpu=1, until=100), per="machine")
+    due = [bounds(row_of(frame, comm=name), "due")[0] for name in "ab"]
+    assert due == [(60, 70), (30, 40)]
