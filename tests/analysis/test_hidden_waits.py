@@ -207,7 +207,7 @@ def test_new_thread_without_a_first_wakeup_may_have_waited() -> None:
 
 
 def test_unknown_time_of_a_cpu_may_have_served_any_thread_of_the_machine() -> None:
-    """For 10 ms the one CPU may have run somebody else: a and b may be due so much more."""
+    """For 10 ms the one CPU may have run another thread: a and b may be due so much more."""
     text = """
         a running@0  0..40
         b runnable@0 0..40
