@@ -58,7 +58,7 @@ class Hidden:
                     if len(values)), default=-1)  # fmt: skip
         while low < high:
             value = low + (high - low + 1) // 2
-            parts = int((self.stretches // value).sum())
+            parts = int((self.stretches // max(value, 1)).sum())
             more = min(self.most, parts) + int((self.once >= value).sum())
             if rank(len(shown) + more, share) >= np.searchsorted(shown, value):
                 low = value

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 from scenes import MS, scene
 from test_bounded_answers import bounds, row_of
 from test_latency import bounded
 
 import schedscope as ss
-from schedscope.analysis.sums.hidden_quantiles import Hidden
-from schedscope.analysis.sums.quantiles import quantile, shares_of
+from schedscope.analysis.sums.hidden_quantiles import Hidden, hidden
+from schedscope.analysis.sums.quantiles import rank
 from schedscope.parsers.schema import TABLES
 
 US = 1_000
@@ -102,32 +103,42 @@ def test_a_thread_that_only_hidden_waits_can_have() -> None:
 
 @given(
     st.lists(st.integers(0, 50), max_size=6),
-    st.lists(st.integers(1, 60), min_size=1, max_size=3),
-    st.integers(1, 4),
-    st.sampled_from([0.1, 0.5, 0.9, 1.0]),
-    st.data(),
+    st.lists(st.integers(0, 60), max_size=2),
+    st.lists(st.integers(1, 60), max_size=3),
+    st.integers(0, 4),
+    st.sampled_from([Fraction(1, 10), Fraction(1, 2), Fraction(9, 10), Fraction(1)]),
 )
-def test_bounds_contain_every_sample_that_is_possible(
-    shown: list[int], stretches: list[int], most: int, q: float, data: st.DataObject
+@example(shown=[0, 50], once=[30], stretches=[], most=0, share=Fraction(1, 2))
+@example(shown=[], once=[], stretches=[1], most=1, share=Fraction(1, 2))
+def test_bounds_are_the_extremes_of_all_samples_that_are_possible(
+    shown: list[int], once: list[int], stretches: list[int], most: int, share: Fraction
 ) -> None:
-    """Some waits in some stretches, whose lengths add up to no more than the stretch."""
-    hidden = Hidden(np.array([], np.int64), np.array(stretches), most)
-    (share,) = shares_of([q])
+    """The quantile is largest with all that may be as long as some length, and no other."""
+    all_of = Hidden(np.array(once, np.int64), np.array(stretches, np.int64), most)
+
+    def quantile_with(*more: int) -> int:
+        sample = sorted([*shown, *more])
+        return sample[rank(len(sample), share)] if sample else -1
+
+    def longest(length: int) -> list[int]:
+        parts = sum(stretch // length for stretch in stretches)
+        return [*(one for one in once if one >= length), *[length] * min(most, parts)]
+
     known = np.array(sorted(shown), np.int64)
-    sample, left = list(shown), most
-    for length in stretches:
-        while left and length and data.draw(st.booleans()):
-            wait = data.draw(st.integers(0, length))
-            sample.append(wait)
-            length -= wait
-            left -= 1
-    if sample:
-        true = quantile(sample, q)
-        low, high = hidden.least(known, share), hidden.greatest(known, share)
-        assert low is not None
-        assert high is not None
-        assert true is not None
-        assert low <= true <= high
+    least, greatest = all_of.least(known, share), all_of.greatest(known, share)
+    assert (-1 if least is None else least) == quantile_with(*[0] * (len(once) + most))
+    possible = [quantile_with(*longest(length)) for length in range(1, 62)]
+    # Waits of 0 ns count where there is nothing longer.
+    nothing = quantile_with(*once) if not any(once) else -1
+    assert (-1 if greatest is None else greatest) == max(*possible, nothing)
+
+
+def test_hidden_waits_have_lengths_of_upper_bounds_and_room_in_their_stretches() -> None:
+    """A length has a last bit more; events follow each other after 250 ns at the earliest."""
+    once, stretches = pl.Series([7]), pl.Series([1000, 249])
+    found = hidden(once, stretches, 100)
+    assert (found.once.tolist(), found.stretches.tolist(), found.most) == ([14], [2000, 498], 6)
+    assert hidden(once, stretches, 5).n == 6
 
 
 def test_three_rows_may_be_one_wait() -> None:
@@ -142,6 +153,7 @@ def test_three_rows_may_be_one_wait() -> None:
 def test_waiting_on_an_unknown_queue_bounds_fairness() -> None:
     """a waits 40 ms, perhaps where b runs, and b may be due half of that time less."""
     text = """
+        z sleeping   0..0
         b running@0  0..100
         a runnable@? 0..40
         a running@1  40..50
@@ -192,3 +204,17 @@ def test_new_thread_without_a_first_wakeup_may_have_waited() -> None:
     tables = {"states": known.states, "waits": waits, "threads": names.with_columns(made)}
     a = row_of(ss.fairness(ss.Trace.from_tables(tables, dict(known.info)), per="cpu"), comm="a")
     assert bounds(a, "running", "waiting", "due") == [(80, 80), (20, 20), (50, 90)]
+
+
+def test_unknown_time_of_a_cpu_may_have_served_any_thread_of_the_machine() -> None:
+    """For 10 ms the one CPU may have run another thread: a and b may be due so much more."""
+    text = """
+        a running@0  0..40
+        b runnable@0 0..40
+        b running@0  40..60
+        a runnable@0 40..60
+        a running@0  60..90
+    """
+    frame = ss.fairness(scene(text, ncpu=1, until=100), per="machine")
+    due = [bounds(row_of(frame, comm=name), "due")[0] for name in "ab"]
+    assert due == [(60, 70), (30, 40)]

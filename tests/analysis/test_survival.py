@@ -12,7 +12,7 @@ from ledgers import ledger
 
 import schedscope as ss
 from schedscope.analysis.survival import survival as module
-from schedscope.analysis.survival.interval import BLOCKS, Steps, block_variances
+from schedscope.analysis.survival.interval import BLOCKS, Steps, _steps_of, block_variances, student
 from schedscope.analysis.survival.survival import (
     STEP,
     _at_risk,
@@ -90,6 +90,19 @@ def test_scipy_agrees() -> None:
     wider = got.filter(got["lower"].is_not_null())
     assert (wider["lower"] <= finite["lower"] + 1e-12).all()
     assert (wider["upper"] >= finite["upper"] - 1e-12).all()
+
+
+def test_wait_longer_than_all_lengths_is_in_the_last_step() -> None:
+    """Of the one curve as of several. Where all have ended, nothing is added to the sum."""
+    curve = Steps(np.array([5, 10]), np.array([2, 1]), np.array([1, 1]))
+    waits = np.array([7, 99, 3])
+    assert _steps_of(np.zeros(3, int), waits, [curve], np.array([0])).tolist() == [1, 1, 0]
+    two = _steps_of(np.array([0, 1, 1]), waits, [curve, curve], np.array([0, 2]))
+    assert two.tolist() == [1, 3, 2]
+    one, greenwood = curve.hazards()
+    assert (one.tolist(), greenwood.tolist()) == ([1, 0], [0.5, 0.5])
+    # R: qt(0.975, 31)
+    assert student(1.959964, 31) == pytest.approx(2.039513, abs=1e-4)
 
 
 def queued(rng: np.random.Generator, n: int, busy: float) -> tuple[list[int], list[int]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pytest
 from faults import campaign
 
 from schedscope import _native
@@ -80,9 +81,12 @@ def test_cpu_named_only_by_sleepers_is_idle(tmp_path: Path) -> None:
     """`sched_waking` names the CPU where a thread last ran: that CPU counts, but has no loss."""
     lines = [line for line in world() if line[1] == 0]
     lines.insert(3, (1003, 0, _wake(1003, 0, 5, "sched_waking")))
-    kept = [line for line in lines if "sched_wakeup" not in line[2]]
+    # Its waker moves it from there, which leaves the queue of that CPU as it was.
+    moved = "comm=w pid=11 prio=120 orig_cpu=5 dest_cpu=1"
+    lines.insert(4, (1003, 0, _line("s-10", 0, 1003, "sched_migrate_task", moved)))
+    kept = [line for line in lines if "sched_wakeup" not in line[2] and line[0] < 2000]
     about, losses = decode(tmp_path, kept)
-    assert (about["ncpu"], rows(losses)) == (6, [])
+    assert (about["ncpu"], rows(losses)) == (6, [(1, 0, 1_003_000, None, "unrecorded")])
 
 
 def test_lines_missing_at_the_beginning_are_a_late_start(tmp_path: Path) -> None:
@@ -128,6 +132,25 @@ def test_thread_migrated_away_does_not_prove_a_loss(tmp_path: Path) -> None:
             lines.append((us + 20, 0, _line("s-10", 0, us + 20, "sched_migrate_task", moved)))
     _, losses = decode(tmp_path, lines)
     assert rows(losses) == []
+
+
+@pytest.mark.parametrize("left", ["moved", "woken", "no"])
+def test_thread_that_left_a_silent_cpu_proves_a_loss(tmp_path: Path, left: str) -> None:
+    """CPU 1 shows nothing of w, which was put there and left: it is moved from CPU 2, or woken.
+
+    Otherwise it may wait there still, for so short a time.
+    """
+    lines = [(0, 1, _switch(0, 1, "a", 20, "S", "hog", 21)), *world(2)[:-1]]
+    lines = [line for line in lines if line[1] == 0 or line[0] == 0]
+    moved = "comm=w pid=11 prio=120 orig_cpu=2 dest_cpu=0"
+    if left == "moved":
+        lines.append((13_000, 0, _line("s-10", 0, 13_000, "sched_migrate_task", moved)))
+    elif left == "woken":
+        lines.append((13_000, 0, _wake(13_000, 0, 1, "sched_waking")))
+    lines = [line for line in lines if line[0] == 0 or line[0] > 9000]
+    lines.append((25_000, 0, _switch(25_000, 0, "swapper/0", 0, "R", "b", 12)))
+    _, losses = decode(tmp_path, lines)
+    assert rows(losses) == ([] if left == "no" else [(1, 0, 25 * MS, None, "early_end")])
 
 
 def test_recording_without_a_visible_end_ends_early(tmp_path: Path) -> None:

@@ -53,3 +53,28 @@ def test_only_a_mutant_with_passing_tests_is_unnoticed() -> None:
     ]
     found = mutants._read("\n".join(lines))
     assert [(one.line, one.noticed) for one in found] == [(7, True), (8, False), (9, True)]
+
+
+def test_all_mutants_of_a_function_are_in_one_text() -> None:
+    """The number in the environment chooses one; without, the function does as it did."""
+    text = "fn f(a: [i64; 2]) -> bool {\n    a[0] < 1\n}\nfn g() {}\n"
+
+    def one(first: int, last: int, replacement: str) -> dict[str, object]:
+        def span(*places: tuple[int, int]) -> dict[str, dict[str, int]]:
+            ends = zip(("start", "end"), places, strict=True)
+            return {end: {"line": line, "column": column} for end, (line, column) in ends}
+
+        return {
+            "function": {"span": span((1, 1), (3, 2))},
+            "span": span((2, first), (2, last)),
+            "replacement": replacement,
+        }
+
+    found = mutants.with_all(text, {4: one(10, 11, "<="), 9: one(5, 13, "true")})
+    assert found == (
+        "fn f(a: [i64; 2]) -> bool { match chosen_mutant() {\n"
+        "4 => /* mutant 4 */ {\n    a[0] <= 1\n},\n"
+        "9 => /* mutant 9 */ {\n    true\n},\n"
+        "_ => /* mutant 0 */ {\n    a[0] < 1\n},\n"
+        "} }\nfn g() {}\n" + mutants.CHOSEN
+    )

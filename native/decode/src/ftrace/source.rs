@@ -633,6 +633,8 @@ mod tests {
         assert!(!stats(4, 900).missing_first(900));
         assert_eq!(stats(900, 30).missing(900), 30);
         assert!(stats(900, 30).missing_first(900));
+        // All that was read, and is not there, may have been the last.
+        assert!(!stats(0, 30).missing_first(0));
     }
 
     #[test]

@@ -179,7 +179,7 @@ mod tests {
             cpu: Some(0),
             prio: None,
             placement: None,
-            queue: None,
+            queue: Some(run - ready),
             wait: Some(run - ready),
             wait_high: Some(run - ready),
             censored: Censored::None,
@@ -219,7 +219,10 @@ mod tests {
         let bounds = |width, ready| {
             let [begun, ended] = apart(width).parts(&wait(ready, 120));
             assert_eq!((ended.ts_run, ended.wait), (Some(120), None));
+            assert_eq!((ended.ts_waking, ended.ts_ready), (None, None));
+            assert_eq!((ended.queue, ended.wait_high), (None, None));
             assert_eq!((begun.ts_run, begun.censored), (None, Censored::Right));
+            assert_eq!((begun.queue, begun.cpu), (None, None));
             (begun.wait, begun.wait_high)
         };
         assert_eq!(bounds(Some(10), 100), (Some(7), Some(33)));
