@@ -81,8 +81,9 @@ lock:
 
 # ------------------------------------------------------------------ verify
 
+# One process more than CPUs, as tests also wait.
 test: build
-	$(RUN) -m pytest -n 2 $(PYTEST_ARGS)
+	$(RUN) -m pytest -n 3 $(PYTEST_ARGS)
 
 test-host: build
 	$(RUN) -m pytest -m records $(PYTEST_ARGS)
