@@ -46,10 +46,11 @@ def lower_weight(
     if not victims:
         return
     of_victim = known.rename(lambda name: f"victim_{name}")
-    every = interference(trace, by="thread", where=pl.col("utid").is_in(victims))
+    every = interference(trace, by="thread", where=pl.col("utid").is_in(victims)).with_columns(
+        pl.col("utid", "victim_utid").cast(pl.UInt32)
+    )
     pairs = (
         every.filter(pl.col("kind") == "thread")
-        .with_columns(pl.col("utid", "victim_utid").cast(pl.UInt32))
         .join(known, on="utid")
         .join(of_victim, on="victim_utid")
         .filter(pl.col("sharing") == pl.col("victim_sharing"))
@@ -62,8 +63,7 @@ def lower_weight(
         if found is not None and found.other >= _STEP * found.one:
             rows.append((pair, found))
     heavier = pl.DataFrame([pair for pair, _ in rows], schema=pairs.schema)
-    behind = summed(every.with_columns(pl.col("victim_utid").cast(pl.UInt32)), heavier)
-    behind = behind.filter(pl.col("time") >= _WAITED * trace.duration)
+    behind = summed(every, heavier).filter(pl.col("time") >= _WAITED * trace.duration)
     if behind.is_empty():
         return
     behind = behind.sort("time", "victim_utid", descending=[True, False])

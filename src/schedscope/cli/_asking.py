@@ -81,9 +81,7 @@ def run(entry: Entry, args: argparse.Namespace) -> Answer:
         rows = frame
     shown = rows[: _top(command, args)] if command.top else rows
     words = _own(entry, "words", args, trace, frame, shown) or Words()
-    table = words.table
-    if table is None:
-        table = shown
+    table = shown if words.table is None else words.table
     columns = command.columns if words.columns is None else words.columns
     nothing = [command.nothing] if command.nothing and frame.is_empty() else []
     return Answer(

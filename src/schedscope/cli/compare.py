@@ -66,7 +66,6 @@ def run(args: argparse.Namespace) -> Answer:
     import polars as pl
 
     from schedscope.analysis.comparison.compare import compare, setting_labels, thread_groups
-    from schedscope.fleets.gathered import told_apart
 
     if args.settings < 2:
         raise UsageError(f"--settings {args.settings}", "2 or more")
@@ -107,6 +106,8 @@ def run(args: argparse.Namespace) -> Answer:
     head = []
     names = [trace.name for trace in traces]
     if len(set(names)) < len(names):
+        from schedscope.fleets.gathered import told_apart
+
         names = told_apart(args.inputs)
     for number, (label, runs) in enumerate(zip(labels, settings, strict=True)):
         for trace, named in zip(runs, names[number :: args.settings], strict=True):
