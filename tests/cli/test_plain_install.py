@@ -54,24 +54,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def program(words: list[str]) -> str:
-    """One command in an interpreter that cannot import the packages of any extra."""
+def program(*commands: list[str]) -> str:
+    """Commands in an interpreter that cannot import the packages of any extra.
+
+    After each there is a line on stderr with its exit code; the last one's is the interpreter's.
+    """
     return (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({ABSENT!r}))\n"
         "from schedscope.cli import main\n"
-        f"sys.exit(main({words!r}))"
+        f"for words in {commands!r}:\n"
+        "    code = main(words)\n"
+        "    print(f'@@{code}', file=sys.stderr)\n"
+        "sys.exit(code)"
     )
 
 
-def run(folder: Path, line: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
     tid = ss.Trace.read(folder / "in.sched").threads.collect()["tid"][-1]
     text = Path(__file__).parents[2] / "fixtures" / "text-report.txt"
     names = {"FILE": str(text), "IN": str(folder / "in.sched"), "TID": str(tid),
              "NUMBERS": str(folder / "numbers.txt")}  # fmt: skip
-    words = [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
+    commands = [
+        [names.get(word, word.replace("OUT", str(folder / "out"))) for word in line.split()]
+        for line in lines
+    ]
     return subprocess.run(
-        [sys.executable, "-c", program(words)],
+        [sys.executable, "-c", program(*commands)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -89,17 +98,18 @@ def test_command_needing_an_extra_names_it(line: str, folder: Path) -> None:
     assert f"Hint: {installing(lacking)}" in done.stderr
     assert "schedscope[" not in done.stderr
     assert "internal" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert len(done.stderr.splitlines()) == 2
     assert not list(folder.glob("out*.html"))
 
 
-@pytest.mark.parametrize("line", plain())
-def test_other_commands_run_without_extras(line: str, folder: Path) -> None:
-    done = run(folder, line)
+def test_other_commands_run_without_extras(folder: Path) -> None:
+    done = run(folder, *plain())
+    assert "internal" not in done.stderr
+    found = [int(code) for code in re.findall(r"^@@(\d+)$", done.stderr, re.MULTILINE)]
     # No simulated trace has system calls or dispatch queues.
     codes = {"doctor": (0, 1), "requests IN": (1,), "dispatch-queues IN": (1,)}
-    assert done.returncode in codes.get(line, (0,)), done
-    assert "internal" not in done.stderr
+    for line, code in zip(plain(), found, strict=True):
+        assert code in codes.get(line, (0,)), (line, done.stderr)
 
 
 def test_viewer_runs_without_extras(folder: Path) -> None:

@@ -139,7 +139,14 @@ def test_tables_in_blocks_are_the_same(
         assert found.equals(getattr(trace, name).collect())
 
 
-@pytest.mark.parametrize("to", ["perfetto", "trace.dat", "parquet", "csv"])
+@pytest.mark.parametrize(
+    "to",
+    [
+        "perfetto",
+        "parquet",
+        *(pytest.param(to, marks=pytest.mark.release) for to in ("trace.dat", "csv")),
+    ],
+)
 def test_eight_times_the_events_take_no_more_memory(to: str, tmp_path: Path) -> None:
     code = (
         "import sys; import schedscope as ss; from schedscope import _native\n"

@@ -15,6 +15,8 @@ from schedscope.errors import MissingEventsError
 from schedscope.simulator.workloads.workload import CLASSES
 
 POLICIES = ss.policies()["name"].to_list()
+# Of each family the one that its name means.
+FIRST = list({row["family"]: row for row in reversed(declared().values())}.values())
 # What no simulation has, and what asks for it.
 NOT_SIMULATED = {
     "queue_load_agreement": "queue lengths",
@@ -27,7 +29,13 @@ EXEMPT = ("simulator/recorded/scheduler.py", "simulator/runs/first_cpus.py")
 """Which kernels have which scheduler if they do not say; what 4BSD does with kernel threads."""
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(name, marks=() if declared()[name] in FIRST else pytest.mark.release)
+        for name in POLICIES
+    ],
+)
 def test_every_question_is_answered_on_every_policys_trace(policy: str) -> None:
     trace = mixed(policy)
     assert longest_lived(trace) >= trace.ncpu
