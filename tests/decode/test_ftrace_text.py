@@ -426,13 +426,35 @@ def test_time_between_joined_recordings_is_unknown(tmp_path: Path, header: str) 
     lost = trace.losses.select("cpu", "ts_begin", "ts_end").collect().row(0)
     assert lost == (None, 100_010_000_000, 101_000_000_000)
     assert trace.info["warnings"] == [
-        "2 recordings in one file, with 990.000 ms between them: what happened then is unknown"
+        "2 recordings in one file, with 0.990 s between them: what happened then is unknown"
     ]
     known = trace.states.filter(pl.col("state") != "unknown").collect()
     assert known["dur"].max() == 10_000_000
 
     path.write_text(header + "".join(parts))
     assert decode(path).losses.collect().is_empty()
+
+
+def test_time_between_joined_recordings_does_not_suggest_a_filter(tmp_path: Path) -> None:
+    """In 1.2 s that were recorded a thread of the kernel need not run, in 400 s it would."""
+    line = "  a-11 [000] d..2. {:.6f}: sched_switch: {} ==> {}\n".format
+    ends = [
+        [f"{key}_comm={name} {key}_pid={pid} {key}_prio=120" for key in ("prev", "next")]
+        for name, pid in (("swapper/0", 0), ("a", 11))
+    ]
+    (idle, to_idle), (busy, to_busy) = ends
+    turns = [(f"{idle} prev_state=R", to_busy), (f"{busy} prev_state=S", to_idle)]
+
+    def lines(at: float, apart: float) -> str:
+        return "".join(line(at + step * apart, *turns[step % 2]) for step in range(120))
+
+    path = tmp_path / "trace.txt"
+    path.write_text("".join("# tracer: nop\n" + lines(at, 0.005) for at in (100, 500)))
+    assert decode(path).info["warnings"] == [
+        "2 recordings in one file, with 399.405 s between them: what happened then is unknown"
+    ]
+    path.write_text("# tracer: nop\n" + lines(100, 3.3))
+    assert any("filter" in said for said in decode(path).info["warnings"])
 
 
 def test_files_of_single_cpus_make_one_recording(tmp_path: Path) -> None:

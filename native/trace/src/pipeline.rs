@@ -390,6 +390,9 @@ impl<'a, S: Store> Pipeline<'a, S> {
     fn loss(&mut self, loss: Loss) {
         // A loss may reach back before the first event that we saw.
         let end = loss.ts_end;
+        if loss.cpu.is_none() {
+            self.kernel.unrecorded(loss.ts_begin, end);
+        }
         if let Some(reconstruction) = self.at(loss.ts_begin) {
             reconstruction.loss(&loss);
         }

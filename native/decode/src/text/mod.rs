@@ -577,9 +577,9 @@ fn joined(between: &[Lost]) -> Option<String> {
     }
     let ns: i64 = between.iter().map(|lost| lost.end - lost.begin).sum();
     Some(format!(
-        "{} recordings in one file, with {:.3} ms between them: what happened then is unknown",
+        "{} recordings in one file, with {:.3} s between them: what happened then is unknown",
         between.len() + 1,
-        ns as f64 / 1e6
+        ns as f64 / 1e9
     ))
 }
 

@@ -128,6 +128,9 @@ const FEW: u64 = 100;
 pub struct KernelThreads {
     seen: bool,
     together: bool,
+    /// How long no CPU was recorded, and until when.
+    unrecorded: i64,
+    until: Option<i64>,
 }
 
 impl KernelThreads {
@@ -136,6 +139,13 @@ impl KernelThreads {
         if !self.together {
             self.look_at(prev, next);
         }
+    }
+
+    /// On no CPU were events recorded from `begin` to `end`; times in order of their begin.
+    pub fn unrecorded(&mut self, begin: i64, end: i64) {
+        let begin = self.until.map_or(begin, |until| until.max(begin));
+        self.unrecorded += (end - begin).max(0);
+        self.until = Some(end.max(begin));
     }
 
     #[cold]
@@ -157,7 +167,7 @@ impl KernelThreads {
     pub fn are_left_out(&self, cpus: &[CpuTotals]) -> bool {
         let first = cpus.iter().filter_map(|cpu| cpu.first_ts).min();
         let last = cpus.iter().filter_map(|cpu| cpu.last_ts).max();
-        let time = first.zip(last).map_or(0, |(first, last)| last - first);
+        let time = first.zip(last).map_or(0, |(first, last)| last - first) - self.unrecorded;
         let long = time >= if self.seen { APART } else { ABSENT };
         !self.together && long && cpus.iter().map(|cpu| cpu.switches).sum::<u64>() >= FEW
     }
