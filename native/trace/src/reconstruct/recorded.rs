@@ -128,7 +128,7 @@ const FEW: u64 = 100;
 pub struct KernelThreads {
     seen: bool,
     together: bool,
-    /// How long no CPU was recorded, and until when.
+    /// How long events of any CPU may be missing, and until when.
     unrecorded: i64,
     until: Option<i64>,
 }
@@ -141,7 +141,7 @@ impl KernelThreads {
         }
     }
 
-    /// On no CPU were events recorded from `begin` to `end`; times in order of their begin.
+    /// Events of any CPU may be missing from `begin` to `end`; sorted by start.
     pub fn unrecorded(&mut self, begin: i64, end: i64) {
         let begin = self.until.map_or(begin, |until| until.max(begin));
         self.unrecorded += (end - begin).max(0);
