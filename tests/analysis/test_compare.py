@@ -367,16 +367,16 @@ def test_a_trace_against_itself_never_differs() -> None:
 
 
 def test_equal_settings_rarely_have_a_winner() -> None:
-    """10 experiments of 3 runs against 3 of the same: at 95 %, hardly any names one anywhere.
+    """20 experiments of 3 runs against 3 of the same: at 95 %, hardly any names one anywhere.
 
     In each there are 11 and 20 tests, of which chance alone would let 1.5 pass; for two families
-    at 5 % the expected number of experiments with a winner is at most 1.
+    at 5 % the expected number of experiments with a winner is at most 2.
     """
     named = 0
-    for i in range(10):
+    for i in range(20):
         runs = [noisy(100 * i + k, waits=60) for k in range(6)]
         named += ss.compare(*runs)["better"].null_count() < 31
-    assert named <= 3
+    assert named <= 5
 
 
 def test_false_positive_rate_of_one_test_is_the_stated_level() -> None:

@@ -214,7 +214,7 @@ def test_durations_of_steps_add_up_to_the_interval(name: str, tmp_path: Path) ->
     begin, end = trace.window
     alive = trace.states.filter(pl.col("utid") >= trace.ncpu).select("utid").unique().collect()
     kinds: set[str] = set()
-    for who in alive["utid"].sort().gather_every(max(1, alive.height // 20)):
+    for who in sorted(alive["utid"])[:60]:
         check(trace, begin, (begin + end) // 2, who)
         path = ss.critical_path(trace, utid=who)
         kinds |= set(path["kind"].cast(pl.String))

@@ -417,6 +417,7 @@ def test_many_migrations_are_summed_up_in_parts(
             ss.migration_matrix(trace),
             ss.ping_pong(trace, "1s"),
             ss.migrations(trace),
+            ss.findings(trace),
         ]
 
     whole = asked()

@@ -112,11 +112,11 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ss.Trace
 
 
 def cuts(trace: ss.Trace) -> list[int]:
-    """Cut points in ns from the start: at two thirds, at an event, and just after it."""
+    """Cut points in ns from the start: at sevenths, at an event, and just after it."""
     length = trace.duration
     switches = trace.switches.select(pl.col("ts") - trace.origin).collect()["ts"]
     event = int(switches[len(switches) // 3])
-    return [2 * length // 3, event, event + 1]
+    return [*(length * n // 7 for n in range(1, 7)), event, event + 1]
 
 
 def parts(trace: ss.Trace, at: list[int]) -> list[ss.Trace]:

@@ -50,7 +50,7 @@ def test_folder_name_with_wildcards_matches_only_itself(
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
-@pytest.mark.parametrize("name", [name for name in NAMES if not name.isalnum()])
+@pytest.mark.parametrize("name", NAMES)
 def test_table_folder_name_with_wildcards_matches_only_itself(
     name: str, suffix: str, answers: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -406,18 +406,21 @@ def test_time_going_back_on_a_cpu_is_reported(tmp_path: Path) -> None:
     ]
 
 
+LINE = "  a-11 [000] d..2. {:.6f}: sched_switch: prev_comm={} ==> next_comm={}\n".format
+IDLE, BUSY = (f"{name} {{0}}_pid={pid} {{0}}_prio=120" for name, pid in (("i", 0), ("a", 11)))
+TURNS = [
+    (IDLE.format("prev") + " prev_state=R", BUSY.format("next")),
+    (BUSY.format("prev") + " prev_state=S", IDLE.format("next")),
+]
+"""The thread runs, and sleeps."""
 HEADERS = ("# tracer: nop\n", "# ========\n# captured on    : today\n", "cpus=2\n")
 
 
 @pytest.mark.parametrize("header", HEADERS)
 def test_time_between_joined_recordings_is_unknown(tmp_path: Path, header: str) -> None:
     """Else the CPUs idle and the threads sleep for as long as nothing was recorded."""
-    line = "  a-11 [000] d..2. {:.6f}: sched_switch: prev_comm={} ==> next_comm={}\n".format
-    idle, busy = (f"{name} {{0}}_pid={pid} {{0}}_prio=120" for name, pid in (("i", 0), ("a", 11)))
-    begin = (idle.format("prev") + " prev_state=R", busy.format("next"))
-    end = (busy.format("prev") + " prev_state=S", idle.format("next"))
     parts = [
-        "".join(line(at + step / 100, *pair) for step, pair in enumerate((begin, end)))
+        "".join(LINE(at + step / 100, *turn) for step, turn in enumerate(TURNS))
         for at in (100, 101)
     ]
     path = tmp_path / "trace.txt"
@@ -437,16 +440,9 @@ def test_time_between_joined_recordings_is_unknown(tmp_path: Path, header: str) 
 
 def test_time_between_joined_recordings_does_not_suggest_a_filter(tmp_path: Path) -> None:
     """A thread of the kernel need not run in 0.7 s that were recorded; in 400 s it would."""
-    line = "  a-11 [000] d..2. {:.6f}: sched_switch: {} ==> {}\n".format
-    ends = [
-        [f"{key}_comm={name} {key}_pid={pid} {key}_prio=120" for key in ("prev", "next")]
-        for name, pid in (("swapper/0", 0), ("a", 11))
-    ]
-    (idle, to_idle), (busy, to_busy) = ends
-    turns = [(f"{idle} prev_state=R", to_busy), (f"{busy} prev_state=S", to_idle)]
 
     def lines(at: float, apart: float) -> str:
-        return "".join(line(at + step * apart, *turns[step % 2]) for step in range(120))
+        return "".join(LINE(at + step * apart, *TURNS[step % 2]) for step in range(120))
 
     path = tmp_path / "trace.txt"
     path.write_text("".join("# tracer: nop\n" + lines(at, 0.003) for at in (100, 500)))

@@ -96,7 +96,7 @@ def test_exact_answers_equal_sums_over_rows(
     grain = long.about()["grain"]
     assert grain == overview.of(trace).width  # type: ignore[union-attr]
     exact = refining = 0
-    for _ in range(60):
+    for _ in range(150):
         bins = chance.choice([1, 7, 300])
         scale = chance.choice([1, grain, 3 * grain, max(1, grain // 50), 40 * grain])
         first = chance.randrange(-2, max(1, long.lanes.duration // scale + 2))
@@ -126,7 +126,7 @@ def test_exact_answers_equal_sums_over_rows(
             del plain["scale"]
             mine = summed(({"lanes": [plain]}, said[1]), rough)
             assert mine == summed(whole.answer(rough), rough)
-    assert exact > 200
+    assert exact > 500
     assert refining
 
 
@@ -169,7 +169,7 @@ def test_lanes_with_few_rows_are_read_before_the_answer(
 def test_interval_is_found_from_nearby_rows(trace: ss.Trace, long: Timeline) -> None:
     whole, chance = Timeline(trace), random.Random(5)
     for key in [*whole.first, "cpu:0", "cpu:1"]:
-        for _ in range(2):
+        for _ in range(6):
             at = chance.randrange(trace.duration)
             assert slice_at(long.lanes, key, at) == slice_at(whole.lanes, key, at)
 

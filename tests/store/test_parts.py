@@ -51,7 +51,7 @@ def groups(trace: ss.Trace, name: str) -> tuple[list[tuple[int, ...]], int]:
 
 
 @pytest.mark.parametrize("name", [*RECORDED, *GENERATED])
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(one=SHARE, other=SHARE)
 def test_part_read_from_disk_equals_the_part_in_memory(
     name: str, one: float, other: float, traces: dict[str, ss.Trace]

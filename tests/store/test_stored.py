@@ -278,7 +278,7 @@ def test_damaged_trace_json_is_answered_or_reported_in_one_sentence(
     about = json.loads((folder / "trace.json").read_text()) | RICH
     known = list(places({key: value for key, value in about.items() if key != "events"}))
     chance, answers, sentences = random.Random(19), 0, 0
-    for path, value in chance.sample([(path, value) for path in known for value in WRONG], 50):
+    for path, value in chance.sample([(path, value) for path in known for value in WRONG], 120):
         changed = copy.deepcopy(about)
         *way, last = path
         inner = functools.reduce(lambda part, key: part[key], way, changed)
@@ -292,8 +292,8 @@ def test_damaged_trace_json_is_answered_or_reported_in_one_sentence(
         assert "internal error" not in said, (path, value, said)
         answers += status == [0, 0, 0]
         sentences += 1 in status
-    assert answers > 5
-    assert sentences > 5
+    assert answers > 15
+    assert sentences > 15
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff\xfe", b"[" * 100_000, b"1" * 10_000])
